@@ -25,7 +25,7 @@ const (
 	xsync   = "golang.org/x/sync"
 	xsys    = "golang.org/x/sys"
 	ulid    = "github.com/oklog/ulid/v2"
-	yaml    = "go.yaml.in/yaml/v3"
+	yamlV3  = "go.yaml.in/yaml/v3"
 )
 
 // rules is the import table, from the centre outwards. A package that is not
@@ -39,7 +39,7 @@ var rules = map[string]rule{
 	"sessionstore": {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
 	"delegation":   {project: []string{"session", "policy"}},
 	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model"}, thirdParty: []string{xsync}},
-	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yaml}},
+	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
 	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation"}, thirdParty: []string{natsGo, ulid, xsync}},
 	"client":       {project: []string{"session"}, thirdParty: []string{natsGo, ulid}},
 	"verify":       {project: []string{"session"}},
@@ -51,16 +51,18 @@ var rules = map[string]rule{
 	"broker":   {project: []string{"session"}, thirdParty: []string{natsGo, nkeys, jwt, "github.com/nats-io/nats-server/v2"}},
 	"cmd":      {all: true},
 	"internal": {thirdParty: []string{xsys}},
+	// A broker for tests; only tests may import it, as all support named so.
+	"internal/natstest": {project: []string{"broker"}, thirdParty: []string{natsGo, "github.com/nats-io/nats-server/v2"}},
 }
 
 // owners says who may speak to a library that few may. It binds cmd too: whoever
 // replaces such a library changes one directory. The longest prefix counts.
 var owners = map[string][]string{
-	natsGo:                                {"stream", "coordinator", "client", "broker", "cmd"},
+	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "cmd"},
 	natsGo + "/jetstream":                 {"stream"},
 	natsGo + "/micro":                     {"coordinator", "client"},
 	"github.com/synadia-io/orbit.go":      {"stream"},
-	"github.com/nats-io/nats-server/v2":   {"broker"},
+	"github.com/nats-io/nats-server/v2":   {"broker", "internal/natstest"},
 	"github.com/cockroachdb/pebble/v2":    {"sessionstore"},
 	"github.com/openai/openai-go/v3":      {"agent/model"},
 	"github.com/anishathalye/porcupine":   {"chaos"},
