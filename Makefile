@@ -1,0 +1,57 @@
+# Everything here needs only Go, make and a POSIX shell; lint fetches its
+# linter through the Go proxy, race needs a C compiler.
+
+GO        ?= go
+FUZZTIME  ?= 30s
+# One version for everybody: a newer linter is a change of its own.
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI  := bin/golangci-lint-$(GOLANGCI_VERSION)
+TESTFLAGS ?= -count=1 -timeout 10m
+PKGS      ?= ./...
+
+.DEFAULT_GOAL := help
+.PHONY: help build test race fuzz lint bench chaos check fmt generate
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## build the commands into bin/
+	$(GO) build -trimpath -o bin/ ./cmd/...
+
+test: ## run every test
+	$(GO) test $(TESTFLAGS) $(PKGS)
+
+race: ## run the tests under the race detector
+	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) $(PKGS)
+
+# go test fuzzes one target of one package at a time. The list is of lines
+# "FuzzName" followed by the "ok package" they belong to.
+fuzz: ## run each fuzz target for FUZZTIME (30s)
+	@list=$$($(GO) test -list '^Fuzz' $(PKGS)) || { echo "$$list"; exit 1; }; \
+	echo "$$list" | awk '/^Fuzz/ { f[n++] = $$1 } /^(ok|\?)/ { for (i = 0; i < n; i++) print $$2, f[i]; n = 0 }' | \
+	while read -r pkg target; do \
+		echo "fuzz $$pkg $$target"; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+	done
+
+lint: $(GOLANGCI) ## go vet, golangci-lint, gofumpt and goimports
+	$(GO) vet $(PKGS)
+	$(GOLANGCI) run $(PKGS)
+
+bench: ## print our figures beside the raw library's
+	$(GO) run ./cmd/entail bench
+
+chaos: ## run the seeded fault tests
+	$(GO) test $(TESTFLAGS) -run Chaos ./chaos/...
+
+check: lint test race ## what a change must pass
+
+fmt: $(GOLANGCI) ## format the tree
+	$(GOLANGCI) fmt $(PKGS)
+
+generate: ## write the generated files again
+	$(GO) generate $(PKGS)
+
+$(GOLANGCI):
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv bin/golangci-lint $@
