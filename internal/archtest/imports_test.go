@@ -61,6 +61,27 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
+func TestRuleName(t *testing.T) {
+	t.Parallel()
+	tests := map[string]string{
+		"session":               "session",
+		"session/sessiontest":   "session",
+		"agent/model":           "agent/model",
+		"agent/model/modeltest": "agent/model",
+		"cmd/entail":            "cmd",
+		"internal/archtest":     "internal",
+		"internal/natstest":     "internal/natstest",
+		"session/agenttest":     "",
+		"workflow":              "",
+		".":                     "",
+	}
+	for dir, want := range tests {
+		if got, ok := ruleName(dir); got != want || ok != (want != "") {
+			t.Errorf("ruleName(%q) = %q, %t, want %q", dir, got, ok, want)
+		}
+	}
+}
+
 // refuse says why a non-test file of the package in dir, which the rule of the
 // given name holds for, may not import imp. It is empty when it may.
 func refuse(name, dir, imp string) string {

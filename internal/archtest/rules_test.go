@@ -1,9 +1,6 @@
 package archtest_test
 
-import (
-	"slices"
-	"strings"
-)
+import "path"
 
 // module is the path all packages of the project stand under.
 const module = "github.com/entail-fleet/entail"
@@ -82,12 +79,14 @@ func ruleName(dir string) (name string, ok bool) {
 	if _, ok := rules[dir]; ok {
 		return dir, true
 	}
-	top, rest, nested := strings.Cut(dir, "/")
-	switch {
-	case nested && rest == top+"test":
-		return top, true
-	case nested && slices.Contains([]string{"cmd", "internal"}, top):
-		return top, true
+	parent := path.Dir(dir)
+	if _, ok := rules[parent]; ok && path.Base(dir) == path.Base(parent)+"test" {
+		return parent, true
+	}
+	for _, top := range []string{"cmd", "internal"} {
+		if under(dir, top) {
+			return top, true
+		}
 	}
 	return "", false
 }
