@@ -106,6 +106,9 @@ type Server struct {
 // Start runs an embedded server that knows exactly ids and returns when it is
 // ready. The caller closes it; ctx bounds the start alone.
 func Start(ctx context.Context, cfg Config, ids []Identity) (*Server, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, fmt.Errorf("start the broker in %s: %w", cfg.Dir, err)
+	}
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
