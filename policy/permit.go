@@ -1,0 +1,79 @@
+package policy
+
+import "github.com/entail-fleet/entail/session"
+
+// A Decision is what Decide says of one call. It is exactly one of [Permit],
+// [Denial] and [Question].
+//
+//sumtype:decl
+type Decision interface {
+	// Record returns the decision as it stands in the log.
+	Record() session.ToolDecision
+	sealed()
+}
+
+// A Permit lets one call run under one mode. Its fields are out of reach, so it
+// can only come from [Decide] or [Grant]; the zero Permit permits nothing. It is the
+// only door to the sandbox.
+type Permit struct {
+	session session.ID
+	record  session.ToolDecision
+}
+
+// Sealed reports whether p came from this package. Whoever acts on a permit
+// checks it first.
+func (p Permit) Sealed() bool {
+	return p.session != "" && p.record.Verdict == session.Allow && p.record.Mode.Valid()
+}
+
+// Mode is the widest the call may be.
+func (p Permit) Mode() session.SandboxMode { return p.record.Mode }
+
+// Session is the session whose call is permitted.
+func (p Permit) Session() session.ID { return p.session }
+
+// Call is the permitted call.
+func (p Permit) Call() session.CallID { return p.record.CallID }
+
+// Record returns the decision as it stands in the log.
+func (p Permit) Record() session.ToolDecision { return p.record }
+
+func (Permit) sealed() {}
+
+// A Denial is data, not an error: it is appended to the log and shown to the
+// model.
+type Denial struct {
+	record session.ToolDecision
+	text   string
+	code   string
+}
+
+// Record returns the decision as it stands in the log.
+func (d Denial) Record() session.ToolDecision { return d.record }
+
+// Text is what the model is shown.
+func (d Denial) Text() string { return d.text }
+
+// Code is the code of the call's result, if the refusal has one.
+func (d Denial) Code() string { return d.code }
+
+func (Denial) sealed() {}
+
+// A Question needs an answer from a person before the call can be decided
+// (SPEC 5.6).
+type Question struct {
+	record session.ToolDecision
+	want   session.SandboxMode
+	reason string
+}
+
+// Record returns the decision as it stands in the log.
+func (q Question) Record() session.ToolDecision { return q.record }
+
+// Want is the mode the call asks for.
+func (q Question) Want() session.SandboxMode { return q.want }
+
+// Reason is what the person is shown: the escalation and its justification.
+func (q Question) Reason() string { return q.reason }
+
+func (Question) sealed() {}

@@ -1,0 +1,107 @@
+package session
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Event is one immutable fact at a Seq. Payload is nil for an ignorable event of
+// a type this format does not know; its line is kept byte for byte.
+type Event struct {
+	Session ID
+	Class   Class
+	Seq     Seq
+	Time    int64 // milliseconds since 1970, informs only (ARCHITECTURE 8)
+	Type    Type
+	Payload Payload
+	Line    []byte
+	Link    Link
+}
+
+// envelope is an event line. The order of its fields is the order on the wire.
+type envelope struct {
+	Type      Type            `json:"type"`
+	Seq       Seq             `json:"seq"`
+	Time      int64           `json:"time"`
+	Data      json.RawMessage `json:"data"`
+	Ignorable bool            `json:"ignorable,omitempty"`
+}
+
+// Encode writes the line of an event, without a newline. It refuses a payload
+// that a reader would refuse.
+func Encode(seq Seq, timeMs int64, p Payload) ([]byte, error) {
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("event %d: %w", seq, err)
+	}
+	data, err := marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("event %d: encode %s: %w", seq, p.Type(), err)
+	}
+	return marshal(envelope{Type: p.Type(), Seq: seq, Time: timeMs, Data: data})
+}
+
+// DecodeEvent reads one line. It accepts exactly what Encode writes and, for a
+// type outside the catalogue, an ignorable event in the same form.
+func DecodeEvent(line []byte) (Event, error) {
+	var env envelope
+	if err := unmarshal(line, &env); err != nil {
+		return Event{}, fmt.Errorf("event line %s: %w", quote(string(line)), err)
+	}
+	e := Event{Seq: env.Seq, Time: env.Time, Type: env.Type, Line: line}
+	spec, known := specOf(env.Type)
+	switch {
+	case known && env.Ignorable:
+		return Event{}, fmt.Errorf("event %d: %s is known and cannot be ignorable", env.Seq, env.Type)
+	case !known && !env.Ignorable:
+		return Event{}, fmt.Errorf("event %d: %w %s", env.Seq, ErrUnknownType, quote(string(env.Type)))
+	case known:
+		p := spec.Payload()
+		if err := unmarshal(env.Data, p); err != nil {
+			return Event{}, fmt.Errorf("event %d: %s: %w", env.Seq, env.Type, err)
+		}
+		if err := p.check(); err != nil {
+			return Event{}, fmt.Errorf("event %d: %w", env.Seq, err)
+		}
+		e.Payload = p
+	}
+	return e, nil
+}
+
+// unmarshal decodes b into v and holds b to the one form that marshal writes, so
+// that no two readers can understand it differently.
+func unmarshal(b []byte, v any) error {
+	if err := json.Unmarshal(b, v); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	again, err := marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode again: %w", err)
+	}
+	if !bytes.Equal(again, b) {
+		return errNotCanonical
+	}
+	return nil
+}
+
+// marshal is the one encoder of everything that is linked.
+func marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+}
+
+// typeOf reads the type of a line that may be refused for anything else.
+func typeOf(line []byte) (Type, bool) {
+	var env struct {
+		Type Type `json:"type"`
+	}
+	if json.Unmarshal(line, &env) != nil || env.Type == "" || len(env.Type) > MaxName || !printable(string(env.Type)) {
+		return "", false
+	}
+	return env.Type, true
+}

@@ -1,0 +1,152 @@
+package session
+
+import (
+	"crypto/sha256"
+	"encoding/base32"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ID names a session. It is lower-case, one NATS token and at most 64 bytes
+// (ARCHITECTURE 2): a root is two hex digits of its partition and a ULID, a
+// session below it is the root, a dash and a suffix.
+type ID string
+
+const (
+	ulidLen   = 26
+	rootLen   = 2 + ulidLen
+	suffixLen = 26
+	dash      = "-"
+	// crockford is the alphabet of Crockford's base32 in lower case.
+	crockford = "0123456789abcdefghjkmnpqrstvwxyz"
+)
+
+var suffixEncoding = base32.NewEncoding(crockford).WithPadding(base32.NoPadding)
+
+// ErrBadID is returned for an id that is not of the one form.
+var ErrBadID = errors.New("not a session id")
+
+// RootID makes the id of a root from a ULID in canonical (upper-case) or
+// lower-case text and the deployment's partition count.
+func RootID(ulid string, partitions int) (ID, error) {
+	u := strings.ToLower(ulid)
+	if len(u) != ulidLen || !inAlphabet(u) || u[0] > '7' {
+		return "", fmt.Errorf("%q is not a ULID: %w", ulid, ErrBadID)
+	}
+	if partitions < 1 || partitions > 256 {
+		return "", fmt.Errorf("partition count %d is not in 1..256: %w", partitions, ErrBadID)
+	}
+	return ID(fmt.Sprintf("%02x", partitionOf(u, partitions)) + u), nil
+}
+
+// partitionOf hashes the canonical text of a ULID.
+func partitionOf(lower string, partitions int) int {
+	sum := sha256.Sum256([]byte(strings.ToUpper(lower)))
+	return int(sum[0]) % partitions
+}
+
+// ChildID derives the id of the child that a call of a parent starts
+// (SPEC 4.5): the same call always gives the same child.
+func ChildID(parent ID, call CallID) ID {
+	sum := hash("entail/child/1", []byte(parent), []byte(call))
+	return parent.Root() + dash + ID(suffixEncoding.EncodeToString(sum[:16]))
+}
+
+// ForkID makes the id of a person's fork in the tree of root (SPEC 1.8).
+func ForkID(root ID, ulid string) (ID, error) {
+	u := strings.ToLower(ulid)
+	if len(u) != ulidLen || !inAlphabet(u) || u[0] > '7' {
+		return "", fmt.Errorf("%q is not a ULID: %w", ulid, ErrBadID)
+	}
+	return root.Root() + dash + ID(u), nil
+}
+
+// ParseID accepts exactly the ids that RootID, ChildID and ForkID make.
+func ParseID(s string) (ID, error) {
+	root, suffix, below := strings.Cut(s, dash)
+	if len(root) != rootLen || !inAlphabet(root[2:]) || !isHex(root[:2]) {
+		return "", fmt.Errorf("%s: %w (a root is two hex digits and a ULID in lower case)", quote(s), ErrBadID)
+	}
+	if below && (len(suffix) != suffixLen || !inAlphabet(suffix)) {
+		return "", fmt.Errorf("%s: %w (after the dash stand 26 letters of Crockford's base32)", quote(s), ErrBadID)
+	}
+	return ID(s), nil
+}
+
+// Root returns the id of the tree's root, which is i itself for a root.
+func (i ID) Root() ID {
+	root, _, _ := strings.Cut(string(i), dash)
+	return ID(root)
+}
+
+// IsRoot reports whether i is the top of its tree.
+func (i ID) IsRoot() bool { return !strings.Contains(string(i), dash) }
+
+// Partition returns the partition that i's tree lives in. It must only be
+// called on an id that ParseID accepts.
+func (i ID) Partition() int {
+	n, err := strconv.ParseUint(string(i[:2]), 16, 8)
+	if err != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// inAlphabet reports whether s is lower-case Crockford base32.
+func inAlphabet(s string) bool {
+	for i := range len(s) {
+		if strings.IndexByte(crockford, s[i]) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func isHex(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil && strings.ToLower(s) == s
+}
+
+// quote shows bad input in an error without letting it fill a screen.
+func quote(s string) string {
+	const most = 80
+	if len(s) > most {
+		return strconv.Quote(s[:most]) + fmt.Sprintf(" (%d bytes)", len(s))
+	}
+	return strconv.Quote(s)
+}
+
+// Seq is the 0-based position of an event in one session's log.
+type Seq uint64
+
+// CallID names a tool call: turn, step and index, joined by dots (SPEC 4.5).
+// Turn and step count from 1, the index from 0.
+type CallID string
+
+// MakeCallID makes the id of the call at index of a step.
+func MakeCallID(turn, step, index int) CallID {
+	return CallID(fmt.Sprintf("%d.%d.%d", turn, step, index))
+}
+
+// Parts splits a call id; ok is false for anything MakeCallID cannot make.
+func (c CallID) Parts() (turn, step, index int, ok bool) {
+	p := strings.Split(string(c), ".")
+	if len(p) != 3 {
+		return 0, 0, 0, false
+	}
+	n := make([]int, 3)
+	for i, s := range p {
+		v, err := strconv.Atoi(s)
+		if err != nil || strconv.Itoa(v) != s {
+			return 0, 0, 0, false
+		}
+		n[i] = v
+	}
+	if n[0] < 1 || n[1] < 1 || n[2] < 0 {
+		return 0, 0, 0, false
+	}
+	return n[0], n[1], n[2], true
+}
