@@ -40,13 +40,25 @@
 //   - A worker's key cannot publish a policy, inbox, genesis or seed record,
 //     another worker's liveness key or requests, or a setting.
 //   - Only the holder of an identity reads its inbox.
+//   - A worker's requests reach the coordinators under its own name only.
 //   - A key is never shown by fmt, slog or encoding/json: see [Secret].
 //   - One process at a time uses a data directory.
 //
 // # Not promised
 //
 // A worker's key can drive any session of its partitions, acknowledge hints
-// that other workers hold, and publish void records. Traffic is not encrypted:
-// the embedded server listens on loopback only, a fleet adds TLS to its
-// configuration.
+// that other workers hold, and publish void records. Headers are out of the
+// broker's sight: streams that a worker writes to must have rollups, message
+// TTLs and schedules off. The provisioner's and the coordinators' keys are
+// trusted with everything. Traffic is not encrypted: the embedded server
+// listens on loopback only, a fleet adds TLS to its configuration.
+//
+// # Example
+//
+//	s, err := broker.Start(ctx, broker.Config{Dir: dir}, ids)
+//	...
+//	defer s.Close()
+//	creds, ok := s.Credentials(broker.Worker, "w1")
+//	...
+//	nc, err := nats.Connect(creds.URL, creds.Options()...)
 package broker

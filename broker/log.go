@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -29,28 +28,31 @@ func (l *serverLog) fatal() error {
 }
 
 // Noticef logs at debug: the server's notices are about itself.
-func (l *serverLog) Noticef(format string, v ...any) { l.to.Debug(text(format, v)) }
+func (l *serverLog) Noticef(format string, v ...any) { l.to.Debug(message, said(format, v)) }
 
 // Warnf logs a warning.
-func (l *serverLog) Warnf(format string, v ...any) { l.to.Warn(text(format, v)) }
+func (l *serverLog) Warnf(format string, v ...any) { l.to.Warn(message, said(format, v)) }
 
 // Errorf logs an error.
-func (l *serverLog) Errorf(format string, v ...any) { l.to.Error(text(format, v)) }
+func (l *serverLog) Errorf(format string, v ...any) { l.to.Error(message, said(format, v)) }
 
 // Debugf logs at debug.
-func (l *serverLog) Debugf(format string, v ...any) { l.to.Debug(text(format, v)) }
+func (l *serverLog) Debugf(format string, v ...any) { l.to.Debug(message, said(format, v)) }
 
 // Tracef drops traces, which hold payloads.
 func (l *serverLog) Tracef(string, ...any) {}
 
 // Fatalf logs an error and keeps the first one for Start.
 func (l *serverLog) Fatalf(format string, v ...any) {
-	l.to.Error(text(format, v))
+	l.to.Error(message, said(format, v))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.died == nil {
-		l.died = errors.New(text(format, v))
+		l.died = fmt.Errorf(format, v...)
 	}
 }
 
-func text(format string, v []any) string { return "nats-server: " + fmt.Sprintf(format, v...) }
+// message is the same for all the server says, so that it can be searched for.
+const message = "nats-server"
+
+func said(format string, v []any) slog.Attr { return slog.String("said", fmt.Sprintf(format, v...)) }

@@ -93,6 +93,7 @@ func TestWhoMayPublish(t *testing.T) {
 		{"$SYS.REQ.SERVER.PING", nil},
 	} {
 		t.Run(c.subject, func(t *testing.T) {
+			t.Parallel()
 			wantAllowed(t, c.allowed, func(p party) error {
 				nc := s.Conn(t, p.role, p.name, quiet)
 				defer nc.Close()
@@ -140,6 +141,7 @@ func TestWhoMaySubscribe(t *testing.T) {
 		{"$SYS.>", nil},
 	} {
 		t.Run(c.subject, func(t *testing.T) {
+			t.Parallel()
 			wantAllowed(t, c.allowed, func(p party) error {
 				nc := s.Conn(t, p.role, p.name, quiet)
 				defer nc.Close()
@@ -187,23 +189,21 @@ func settled(t *testing.T, nc *nats.Conn) error {
 func TestRefusedRecordIsReportedAndNotStored(t *testing.T) {
 	t.Parallel()
 	s := provisioned(t)
+	refused := make(chan error, 1)
+	nc := s.Conn(t, broker.Worker, "w1", nats.ErrorHandler(
+		func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
 	for _, class := range []string{"policy", "inbox", "seed", "genesis.c"} {
-		t.Run(class, func(t *testing.T) {
-			refused := make(chan error, 1)
-			nc := s.Conn(t, broker.Worker, "w1", nats.ErrorHandler(
-				func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))
-			if err := nc.Publish("entail.log.0.r.s."+class, []byte("{}")); err != nil {
-				t.Fatal(err)
+		if err := nc.Publish("entail.log.0.r.s."+class, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-refused:
+			if !errors.Is(err, nats.ErrPermissionViolation) {
+				t.Errorf("%s: got %v, want a permission violation", class, err)
 			}
-			select {
-			case err := <-refused:
-				if !errors.Is(err, nats.ErrPermissionViolation) {
-					t.Errorf("got %v, want a permission violation", err)
-				}
-			case <-time.After(wait):
-				t.Fatal("nothing was reported")
-			}
-		})
+		case <-time.After(wait):
+			t.Fatalf("%s: nothing was reported", class)
+		}
 	}
 	wantSubjects(t, s.Conn(t, broker.Coordinator, "coordinator"), "ENTAIL_LOG_0", nil)
 }

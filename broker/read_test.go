@@ -128,6 +128,20 @@ func TestWorkerUsesTheBuckets(t *testing.T) {
 	}
 }
 
+// A rollup of one key may name the whole bucket. The server cannot refuse a
+// header by identity, so the buckets a worker writes to have rollups off.
+func TestWorkerCannotWipeTheLivenessOfOthers(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	js := newJetStream(t, d.Conn(t, broker.Worker, "w1"))
+	m := nats.NewMsg("$KV.ENTAIL_LIVE.w1")
+	m.Header.Set(jetstream.MsgRollup, jetstream.MsgRollupAll)
+	if _, err := js.PublishMsg(t.Context(), m); err == nil {
+		t.Error("a rollup was stored")
+	}
+	d.wantUntouched(t, nil)
+}
+
 func TestCoordinatorWatchesAndFollows(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)

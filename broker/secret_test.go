@@ -64,7 +64,7 @@ func shownBy(t *testing.T, value any) map[string]string {
 		"slog json": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
 	} {
 		var b bytes.Buffer
-		slog.New(handler(&b)).Info("connect", "with", value)
+		slog.New(handler(&b)).Info("connect", slog.Any("with", value))
 		out[name] = b.String()
 	}
 	return out

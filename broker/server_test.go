@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,11 +102,19 @@ func TestStartRefuses(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	var lc net.ListenConfig
+	taken, err := lc.Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = taken.Close() })
+	broken := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(broken, "nats"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(broken, "nats", "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ids := natstest.Identities(t)
 	for _, c := range []struct {
 		name string
@@ -123,8 +132,9 @@ func TestStartRefuses(t *testing.T) {
 		{"sync zero", broker.Config{SyncInterval: "0s"}, ids, "or always"},
 		{"negative partitions", broker.Config{Partitions: -1}, ids, "negative"},
 		{"file for a directory", broker.Config{Dir: file}, ids, "not a directory"},
+		{"file for the store", broker.Config{Dir: broken}, ids, "storage directory"},
 		{"no coordinator", broker.Config{}, ids[:1], "no coordinator"},
-		{"one identity twice", broker.Config{}, append(ids[:len(ids):len(ids)], ids[0]), "twice"},
+		{"one identity twice", broker.Config{}, append(slices.Clip(ids), ids[0]), "twice"},
 		{"identity without a key", broker.Config{}, []broker.Identity{{Role: broker.Reader, Name: "r"}}, "nkey seed"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
