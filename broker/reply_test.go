@@ -207,3 +207,21 @@ func TestAnswersReachWhoAsked(t *testing.T) {
 		}
 	}
 }
+
+func TestAskingNobodyFailsAtOnce(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	for _, c := range []struct {
+		party
+		subject string
+	}{
+		{client, "entail.api.v1.session.new"},
+		{worker, "entail.worker.w1.delegate"},
+		{worker, "entail.log.0.r.s.turn"},
+	} {
+		_, err := s.Conn(t, c.role, c.name).Request(c.subject, nil, wait)
+		if !errors.Is(err, nats.ErrNoResponders) {
+			t.Errorf("%s: got %v, want %v", c.subject, err, nats.ErrNoResponders)
+		}
+	}
+}
