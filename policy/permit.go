@@ -13,8 +13,8 @@ type Decision interface {
 }
 
 // A Permit lets one call run under one mode. Its fields are out of reach, so it
-// can only come from [Decide] or [Grant]; the zero Permit permits nothing. It is the
-// only door to the sandbox.
+// can only come from [Decide]; the zero Permit permits nothing. It is the only
+// door to the sandbox.
 type Permit struct {
 	session session.ID
 	record  session.ToolDecision
@@ -43,9 +43,11 @@ func (Permit) sealed() {}
 // A Denial is data, not an error: it is appended to the log and shown to the
 // model.
 type Denial struct {
-	record session.ToolDecision
-	text   string
-	code   string
+	record  session.ToolDecision
+	text    string
+	code    string
+	asked   *session.ApprovalAsked
+	outcome session.Outcome
 }
 
 // Record returns the decision as it stands in the log.
@@ -57,23 +59,28 @@ func (d Denial) Text() string { return d.text }
 // Code is the code of the call's result, if the refusal has one.
 func (d Denial) Code() string { return d.code }
 
+// Asked returns the question that the denial answered without asking anybody.
+// It and its outcome are logged right before the decision.
+func (d Denial) Asked() (session.ApprovalAsked, session.Outcome, bool) {
+	if d.asked == nil {
+		return session.ApprovalAsked{}, "", false
+	}
+	return *d.asked, d.outcome, true
+}
+
 func (Denial) sealed() {}
 
 // A Question needs an answer from a person before the call can be decided
 // (SPEC 5.6).
 type Question struct {
 	record session.ToolDecision
-	want   session.SandboxMode
-	reason string
+	ask    session.ApprovalAsked
 }
 
 // Record returns the decision as it stands in the log.
 func (q Question) Record() session.ToolDecision { return q.record }
 
-// Want is the mode the call asks for.
-func (q Question) Want() session.SandboxMode { return q.want }
-
-// Reason is what the person is shown: the escalation and its justification.
-func (q Question) Reason() string { return q.reason }
+// Ask is the question as it stands in the log, right after the decision.
+func (q Question) Ask() session.ApprovalAsked { return q.ask }
 
 func (Question) sealed() {}

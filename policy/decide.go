@@ -1,0 +1,206 @@
+package policy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Call is a tool call as far as policy needs to know it.
+type Call struct {
+	ID   session.CallID
+	Tool string
+	// Effect says that the tool can change something: files, processes, sessions.
+	Effect bool
+	// Digest is of the call's arguments; a question and its grant name it.
+	Digest string
+	// Escalate and Justification ask for a wider mode for this call only.
+	Escalate      session.SandboxMode
+	Justification string
+	// Wish is what a delegating call asks for its child; nil for all others.
+	Wish *Wish
+}
+
+// Decide says whether a call may run, on the state that s folds to and the
+// deployment's settings (SPEC 5, 4.6, 6.6). Tools are the names a filter may
+// speak of. A *RefusalError means that the call makes no sense: it was not
+// decided and is no denial.
+//
+// The stages are, in order: the tool filter, the form of an escalation, the
+// reviewer, the escalation itself, and for a delegation its caps and what it
+// asks for. Whatever none of them stops is allowed under the effective mode; the
+// fence holds it to that.
+func Decide(s session.State, d Deployment, c Call, tools []string) (Decision, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	r := ruling{state: s, deployment: d, call: c, effective: EffectiveOf(s.Knobs, d)}
+	switch {
+	case Filtered(s.Filter(), c.Tool):
+		return r.deny(session.StageFilter, "", "the tool "+c.Tool+" is not among the tools this session was given"), nil
+	case c.Effect && Current(s.Knobs, d) == session.PresetAuto:
+		if d := r.review(); d != nil {
+			return d, nil
+		}
+	}
+	if c.Escalate != "" {
+		return r.escalate(), nil
+	}
+	if c.Wish != nil {
+		if d := r.delegate(tools); d != nil {
+			return d, nil
+		}
+	}
+	return Permit{session: s.Header.ID, record: r.record(session.Allow, r.effective.Sandbox, session.StagePolicy)}, nil
+}
+
+func (c Call) check() error {
+	justified := strings.TrimSpace(c.Justification) != ""
+	if (c.Escalate != "") != justified {
+		return refuse(CodeArguments, "sandbox_permissions and a justification come together, and the justification says something")
+	}
+	return nil
+}
+
+// ruling is the making of one decision.
+type ruling struct {
+	state      session.State
+	deployment Deployment
+	call       Call
+	effective  Effective
+}
+
+func (r ruling) record(v session.Verdict, mode session.SandboxMode, by session.Stage) session.ToolDecision {
+	rec := session.ToolDecision{
+		CallID: r.call.ID, Verdict: v, Mode: mode, Basis: r.effective.Basis, By: by,
+		Revision: r.deployment.Revision, Settings: r.deployment.Hash,
+	}
+	if r.call.Wish != nil {
+		defaults := r.deployment.Defaults
+		rec.Defaults = &defaults
+	}
+	return rec
+}
+
+func (r ruling) deny(by session.Stage, code, reason string) Denial {
+	rec := r.record(session.Deny, r.effective.Sandbox, by)
+	rec.Reason, rec.Final = reason, true
+	return Denial{record: rec, code: code, text: reason}
+}
+
+// review stands in for the reviewer where there is none (SPEC 6.6): nil lets the
+// call pass on to the later stages.
+func (r ruling) review() Decision {
+	reason := "no reviewer in this deployment"
+	if r.deployment.Reviewer == DelegateOnly {
+		if r.call.Wish != nil {
+			return nil
+		}
+		reason = "this deployment's reviewer lets delegations pass and nothing else"
+	}
+	d := r.deny(session.StageReviewer, session.CodeAutoReviewDenied, reason)
+	d.text = fmt.Sprintf("Review did not allow the call of %q. It was not executed.", r.call.Tool)
+	return d
+}
+
+// escalate decides a call that asks for a wider mode (SPEC 5.6). The order is:
+// strictly wider, already stopped, composed, policy, somebody to ask.
+func (r ruling) escalate() Decision {
+	want, have := r.call.Escalate, r.effective.Sandbox
+	switch {
+	case !want.Wider(have):
+		return r.deny(session.StagePolicy, "", fmt.Sprintf("sandbox mode %q is not strictly wider than %q, which this call has already", want, have))
+	case r.state.Stopping():
+		return r.unasked(session.Cancelled)
+	case !r.deployment.Composition.Approvals:
+		return r.unasked(session.Unavailable)
+	case r.effective.Approval == session.Never:
+		return r.unasked(session.Rejected)
+	}
+	if d := r.answered(); d != nil {
+		return d
+	}
+	if r.state.Header.Surface == session.SurfaceNone {
+		return r.unasked(session.Unavailable)
+	}
+	return Question{record: r.record(session.AskPerson, have, session.StageApproval), ask: r.ask()}
+}
+
+// answered decides by the answer to the call's last question, if it has one that
+// still counts: the basis has not moved and the arguments are the same.
+func (r ruling) answered() Decision {
+	call, ok := r.state.Call(r.call.ID)
+	if !ok || call.Ask == nil || call.Ask.Outcome == "" || !call.Ask.Basis.Equal(r.effective.Basis) {
+		return nil
+	}
+	q := *call.Ask
+	if q.Outcome != session.AllowedOnce {
+		return r.refused(q.Outcome)
+	}
+	if q.Used || q.Digest != r.call.Digest || q.Mode != r.call.Escalate {
+		return nil
+	}
+	rec := r.record(session.Allow, q.Mode, session.StageApproval)
+	rec.Grant = q.ID
+	return Permit{session: r.state.Header.ID, record: rec}
+}
+
+// unasked denies an escalation that nobody is asked about, and logs the question
+// and its outcome all the same.
+func (r ruling) unasked(o session.Outcome) Denial {
+	d := r.refused(o)
+	ask := r.ask()
+	d.asked = &ask
+	return d
+}
+
+// refused denies an escalation; each outcome has a text of its own.
+func (r ruling) refused(o session.Outcome) Denial {
+	var text string
+	switch o {
+	case session.Rejected:
+		text = fmt.Sprintf("Escalating this call to %q was rejected. Do not retry it; report the limitation.", r.call.Escalate)
+		if r.effective.Approval == session.Never {
+			text = fmt.Sprintf("Escalating this call to %q was rejected: approvals are off in this session. Do not retry it; report the limitation.", r.call.Escalate)
+		}
+	case session.Cancelled:
+		text = fmt.Sprintf("The question whether to escalate this call to %q was cancelled.", r.call.Escalate)
+	case session.Unavailable, session.AllowedOnce:
+		text = fmt.Sprintf("Nobody can be asked whether to escalate this call to %q.", r.call.Escalate)
+	}
+	d := r.deny(session.StageApproval, "", "escalation "+string(o))
+	d.text, d.outcome = text, o
+	d.record.Final = o != session.Cancelled
+	return d
+}
+
+func (r ruling) ask() session.ApprovalAsked {
+	n := 1
+	if call, ok := r.state.Call(r.call.ID); ok && call.Ask != nil {
+		n = int(call.Ask.Seq)
+	}
+	return session.ApprovalAsked{
+		ID: fmt.Sprintf("ask-%s-%d", r.call.ID, n), CallID: r.call.ID, ToolName: r.call.Tool,
+		Digest: r.call.Digest, Mode: r.call.Escalate, Basis: r.effective.Basis,
+		Reason: fmt.Sprintf("escalate sandbox to %s: %s", r.call.Escalate, r.call.Justification),
+	}
+}
+
+// delegate checks what a delegation asks for and the exact caps. The cap on the
+// tree is the coordinator's, which alone can count it.
+func (r ruling) delegate(tools []string) Decision {
+	depth, caps := r.state.Header.DelegationDepth+1, r.deployment.Caps
+	if depth > caps.Depth {
+		return r.deny(session.StageDepth, "", fmt.Sprintf("a child would have depth %d, at most %d is allowed here", depth, caps.Depth))
+	}
+	if len(r.state.Children) >= caps.Live {
+		d := r.deny(session.StageDepth, "", fmt.Sprintf("%d children hold a slot, at most %d may: wait for one to end or close it", len(r.state.Children), caps.Live))
+		d.record.Final = false
+		return d
+	}
+	if _, err := Capture(r.state, r.deployment, *r.call.Wish, tools); err != nil {
+		return r.deny(session.StagePolicy, string(CodeOf(err)), err.Error())
+	}
+	return nil
+}

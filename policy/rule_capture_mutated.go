@@ -1,0 +1,5 @@
+//go:build mutate_capture
+
+package policy
+
+const captureOverride = false

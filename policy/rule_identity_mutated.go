@@ -1,0 +1,5 @@
+//go:build mutate_identity
+
+package policy
+
+const captureIdentity = false

@@ -1,0 +1,5 @@
+//go:build mutate_pin
+
+package policy
+
+const pinApprovals = false

@@ -1,0 +1,195 @@
+package policy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Settings are the deployment's: one value for the whole of it, owned by the
+// operator, changed by compare-and-set, every change kept (SPEC 2.1).
+type Settings struct {
+	Version     int              `json:"version"`
+	Defaults    session.Defaults `json:"defaults"`
+	Presets     []Bundle         `json:"presets"`
+	Composition Composition      `json:"composition"`
+	Caps        Caps             `json:"caps"`
+	Reviewer    Reviewer         `json:"reviewer"`
+	// Lease is how long a claim outlives its worker's last sign of life.
+	Lease Duration `json:"lease"`
+}
+
+// SettingsVersion is the one version of Settings that this build reads.
+const SettingsVersion = 1
+
+// Bundle is one row of the preset table (SPEC 2.2).
+type Bundle struct {
+	Name     session.Preset         `json:"name"`
+	Sandbox  session.SandboxMode    `json:"sandbox"`
+	Approval session.ApprovalPolicy `json:"approval"`
+}
+
+// Composition says which of the three capabilities the deployment has. One that
+// is left out is neither captured from a default nor written, and asking for it
+// is refused; what a log already holds still binds (SPEC 2.6).
+type Composition struct {
+	Sandbox   bool `json:"sandbox"`
+	Approvals bool `json:"approvals"`
+	Presets   bool `json:"presets"`
+}
+
+// Caps bound what delegations may start (SPEC 4.6).
+type Caps struct {
+	Depth int `json:"depth"` // of a child below its root
+	Live  int `json:"live"`  // children of one parent that hold a slot
+	Tree  int `json:"tree"`  // sessions of one tree
+	Inbox int `json:"inbox"` // unconsumed messages of one session
+}
+
+// Reviewer says who reviews calls under the auto preset (SPEC 6.6).
+type Reviewer string
+
+// The reviewers. DelegateOnly lets a delegating call pass, because the child is
+// judged anew, and denies every other call with an effect.
+const (
+	NoReviewer   Reviewer = "none"
+	DelegateOnly Reviewer = "delegate-only"
+)
+
+// Duration is a time.Duration that reads and writes like "5s".
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(b []byte) error {
+	v, err := time.ParseDuration(string(b))
+	*d = Duration(v)
+	return err
+}
+
+// DefaultSettings is what a deployment starts with: SPEC 2's defaults, the
+// shipped preset table, everything composed, SPEC 4.6's caps, no reviewer.
+func DefaultSettings() Settings {
+	return Settings{
+		Version:  SettingsVersion,
+		Defaults: session.Defaults{Sandbox: session.ReadOnly, Approval: session.Ask},
+		Presets: []Bundle{
+			{session.PresetReadOnly, session.ReadOnly, session.Ask},
+			{session.PresetWorkspaceWrite, session.WorkspaceWrite, session.Ask},
+			{session.PresetAuto, session.DangerFullAccess, session.Never},
+			{session.PresetFullAccess, session.DangerFullAccess, session.Never},
+		},
+		Composition: Composition{Sandbox: true, Approvals: true, Presets: true},
+		Caps:        Caps{Depth: 3, Live: 8, Tree: 256, Inbox: 256},
+		Reviewer:    NoReviewer,
+		Lease:       Duration(30 * time.Second),
+	}
+}
+
+// ParseSettings reads settings strictly: an unknown field, a foreign value or
+// another version is refused.
+func ParseSettings(b []byte) (Settings, error) {
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	var s Settings
+	if err := dec.Decode(&s); err != nil {
+		return Settings{}, fmt.Errorf("read settings: %w", err)
+	}
+	if dec.More() {
+		return Settings{}, errors.New("read settings: something follows the value")
+	}
+	return s, s.Validate()
+}
+
+// Encode writes what ParseSettings reads.
+func (s Settings) Encode() ([]byte, error) {
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
+
+// Validate checks the settings and names the first thing that is wrong.
+func (s Settings) Validate() error {
+	switch {
+	case s.Version != SettingsVersion:
+		return fmt.Errorf("settings have version %d, this build reads %d", s.Version, SettingsVersion)
+	case !s.Defaults.Sandbox.Valid():
+		return fmt.Errorf("default sandbox %q is not one of %v", s.Defaults.Sandbox, session.SandboxModes())
+	case !s.Defaults.Approval.Valid():
+		return fmt.Errorf("default approval %q is neither %q nor %q", s.Defaults.Approval, session.Ask, session.Never)
+	case s.Reviewer != NoReviewer && s.Reviewer != DelegateOnly:
+		return fmt.Errorf("reviewer %q is neither %q nor %q", s.Reviewer, NoReviewer, DelegateOnly)
+	case time.Duration(s.Lease) < 500*time.Millisecond || time.Duration(s.Lease) > 10*time.Minute:
+		return fmt.Errorf("lease %v is not between 500ms and 10m", time.Duration(s.Lease))
+	case s.Caps.Depth < 0 || s.Caps.Live < 0 || s.Caps.Tree < 1 || s.Caps.Inbox < 1:
+		return fmt.Errorf("caps %+v: depth and live are at least 0, tree and inbox at least 1", s.Caps)
+	}
+	return s.validatePresets()
+}
+
+func (s Settings) validatePresets() error {
+	seen := map[session.Preset]bool{}
+	for _, b := range s.Presets {
+		switch {
+		case b.Name == "" || b.Name == session.PresetCustom:
+			return fmt.Errorf("preset %q is reserved", b.Name)
+		case seen[b.Name]:
+			return fmt.Errorf("preset %q stands twice in the table", b.Name)
+		case !b.Sandbox.Valid() || !b.Approval.Valid():
+			return fmt.Errorf("preset %q has an unknown sandbox %q or approval %q", b.Name, b.Sandbox, b.Approval)
+		}
+		seen[b.Name] = true
+	}
+	for _, name := range []session.Preset{session.PresetAuto, session.PresetFullAccess} {
+		b, ok := s.bundle(name)
+		if !ok || b.Sandbox != session.DangerFullAccess || b.Approval != session.Never {
+			return fmt.Errorf("preset %q cannot be redefined or removed", name)
+		}
+	}
+	return nil
+}
+
+func (s Settings) bundle(name session.Preset) (Bundle, bool) {
+	i := slices.IndexFunc(s.Presets, func(b Bundle) bool { return b.Name == name })
+	if i < 0 {
+		return Bundle{}, false
+	}
+	return s.Presets[i], true
+}
+
+// PresetNames lists the table's names in order.
+func (s Settings) PresetNames() []session.Preset {
+	names := make([]session.Preset, 0, len(s.Presets))
+	for _, b := range s.Presets {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+// Deployment is the settings as read at one revision.
+type Deployment struct {
+	Settings
+	Revision uint64
+	// Hash is of the stored bytes; decisions and geneses name it.
+	Hash string
+}
+
+// NewDeployment reads stored settings.
+func NewDeployment(stored []byte, revision uint64) (Deployment, error) {
+	s, err := ParseSettings(stored)
+	if err != nil {
+		return Deployment{}, err
+	}
+	sum := sha256.Sum256(stored)
+	return Deployment{Settings: s, Revision: revision, Hash: hex.EncodeToString(sum[:8])}, nil
+}
