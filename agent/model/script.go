@@ -74,7 +74,7 @@ func (c scripted) Step(ctx context.Context, req Request, onText func(string)) (R
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return Response{}, fmt.Errorf("scripted step %d of %q: %w", req.Position, req.Label, context.Cause(ctx))
+		return Response{}, fmt.Errorf("scripted step %d of %q: %w", req.Position, req.Label, ended(ctx))
 	}
 	if onText != nil && due.text != "" {
 		onText(due.text)
@@ -100,7 +100,7 @@ func waitForFile(ctx context.Context, path string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w", path, context.Cause(ctx))
+			return fmt.Errorf("wait for %s: %w", path, ended(ctx))
 		case <-ticker.C:
 		}
 	}
