@@ -1,0 +1,338 @@
+package client
+
+import (
+	"encoding/json"
+
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+)
+
+// APIVersion is the version that every request and reply names.
+const APIVersion = 1
+
+// Subject prefixes of requests.
+const (
+	SubjectAPI    = "entail.api.v1."
+	SubjectWorker = "entail.worker."
+)
+
+// The methods for people and programs.
+const (
+	MethodInfo          = "info"
+	MethodCreate        = "session_create"
+	MethodFork          = "session_fork"
+	MethodList          = "session_list"
+	MethodShow          = "session_show"
+	MethodTree          = "session_tree"
+	MethodEvents        = "session_events"
+	MethodRecords       = "session_records"
+	MethodSend          = "session_send"
+	MethodInterrupt     = "session_interrupt"
+	MethodCancel        = "session_cancel"
+	MethodRelease       = "session_release"
+	MethodPolicySet     = "policy_set"
+	MethodPolicyGet     = "policy_get"
+	MethodPolicyExplain = "policy_explain"
+	MethodCallExplain   = "call_explain"
+	MethodConfigGet     = "config_get"
+	MethodConfigSet     = "config_set"
+	MethodConfigHistory = "config_history"
+)
+
+// The methods for workers.
+const (
+	MethodDelegate = "delegate"
+	MethodSettled  = "settled"
+	MethodEmpty    = "empty"
+	MethodCold     = "cold"
+)
+
+// Position is a place in a partition's stream. A reply names the newest one it
+// speaks of; a request that brings it back is answered at least that new.
+type Position struct {
+	Partition int    `json:"partition"`
+	Sequence  uint64 `json:"sequence"`
+}
+
+// Head is in every request.
+type Head struct {
+	Version int       `json:"v"`
+	After   *Position `json:"after,omitempty"`
+}
+
+// Reply is every answer: a result or an error, never both.
+type Reply struct {
+	Version  int             `json:"v"`
+	Position *Position       `json:"position,omitempty"`
+	Error    *Error          `json:"error,omitempty"`
+	Result   json.RawMessage `json:"result,omitempty"`
+}
+
+// InfoReply says what a deployment is.
+type InfoReply struct {
+	Version    string          `json:"version"`
+	Partitions int             `json:"partitions"`
+	Format     int             `json:"format"`
+	Revision   uint64          `json:"revision"`
+	Settings   policy.Settings `json:"settings"`
+	Durability string          `json:"durability"`
+	Models     []string        `json:"models,omitempty"`
+}
+
+// Model names the model of a new tree. Script is the text of a scripted one.
+type Model struct {
+	Provider string `json:"provider"`
+	Model    string `json:"model"`
+	Script   string `json:"script,omitempty"`
+}
+
+// CreateRequest starts a root. Every field but ID and Traceparent is part of the
+// request's digest.
+type CreateRequest struct {
+	Head
+	ID          session.ID             `json:"id"`
+	Cwd         string                 `json:"cwd"`
+	Label       string                 `json:"label,omitempty"`
+	Surface     session.Surface        `json:"surface,omitempty"`
+	Model       Model                  `json:"model"`
+	Prompt      string                 `json:"prompt,omitempty"`
+	Sandbox     session.SandboxMode    `json:"sandbox,omitempty"`
+	Approvals   session.ApprovalPolicy `json:"approvals,omitempty"`
+	Preset      session.Preset         `json:"preset,omitempty"`
+	Traceparent string                 `json:"traceparent,omitempty"`
+}
+
+// ForkRequest starts a person's fork of a session (SPEC 1.8).
+type ForkRequest struct {
+	Head
+	ID          session.ID `json:"id"`
+	Source      session.ID `json:"source"`
+	Label       string     `json:"label,omitempty"`
+	Prompt      string     `json:"prompt,omitempty"`
+	Traceparent string     `json:"traceparent,omitempty"`
+}
+
+// CreatedReply names the session that a request started, now or before.
+type CreatedReply struct {
+	ID       session.ID `json:"id"`
+	Existing bool       `json:"existing,omitempty"`
+}
+
+// SessionRequest asks about one session.
+type SessionRequest struct {
+	Head
+	ID session.ID `json:"id"`
+}
+
+// ListRequest asks for sessions, oldest first.
+type ListRequest struct {
+	Head
+	Root    session.ID     `json:"root,omitempty"`
+	Parent  session.ID     `json:"parent,omitempty"`
+	Origin  session.Origin `json:"origin,omitempty"`
+	AfterID session.ID     `json:"afterId,omitempty"`
+	Limit   int            `json:"limit,omitempty"`
+}
+
+// Status is the one state of a session (SPEC 7.5).
+type Status string
+
+// The states.
+const (
+	StatusIdle    Status = "idle"
+	StatusRunning Status = "running"
+	StatusWaiting Status = "waiting"
+	StatusStalled Status = "stalled"
+	StatusEnded   Status = "ended"
+	StatusStopped Status = "stopped"
+)
+
+// Summary is a session as listings show it.
+type Summary struct {
+	Header    session.Header         `json:"header"`
+	Status    Status                 `json:"status"`
+	Outcome   session.EndOutcome     `json:"outcome,omitempty"`
+	WaitsFor  []session.Wait         `json:"waitsFor,omitempty"`
+	LastEnd   *session.TurnMark      `json:"lastEnd,omitempty"`
+	Next      session.Seq            `json:"next"`
+	Tail      uint64                 `json:"tail"`
+	Turn      int                    `json:"turn"`
+	Steps     int                    `json:"steps"`
+	Calls     int                    `json:"calls"`
+	Denials   int                    `json:"denials"`
+	Text      bool                   `json:"text"`
+	Pending   int                    `json:"pending"`
+	Children  []session.ID           `json:"children,omitempty"`
+	Sandbox   session.SandboxMode    `json:"sandbox"`
+	Approvals session.ApprovalPolicy `json:"approvals"`
+	Preset    session.Preset         `json:"preset"`
+	Voids     int                    `json:"voids,omitempty"`
+	Stopped   string                 `json:"stopped,omitempty"`
+	Worker    string                 `json:"worker,omitempty"`
+	Open      bool                   `json:"open,omitempty"`
+}
+
+// ListReply holds sessions.
+type ListReply struct {
+	Sessions []Summary `json:"sessions"`
+}
+
+// EventsRequest reads a log from a seq on. With Wait it waits, at most so many
+// milliseconds, until there is something to read.
+type EventsRequest struct {
+	Head
+	ID    session.ID  `json:"id"`
+	From  session.Seq `json:"from"`
+	Limit int         `json:"limit,omitempty"`
+	Wait  int         `json:"wait,omitempty"`
+}
+
+// EventsReply holds event lines as they are stored, and the class of each.
+type EventsReply struct {
+	Lines   []json.RawMessage `json:"lines"`
+	Classes []session.Class   `json:"classes"`
+	Next    session.Seq       `json:"next"`
+	Summary Summary           `json:"summary"`
+}
+
+// RawRecord is a record as it stands in the stream.
+type RawRecord struct {
+	StreamSeq uint64            `json:"streamSeq"`
+	Session   session.ID        `json:"session"`
+	Class     session.Class     `json:"class"`
+	Creator   session.ID        `json:"creator,omitempty"`
+	Headers   map[string]string `json:"headers"`
+	Body      []byte            `json:"body"`
+}
+
+// Raw returns r as package session reads it.
+func (r RawRecord) Raw() session.Raw {
+	return session.Raw{
+		StreamSeq: r.StreamSeq, Headers: r.Headers, Body: r.Body,
+		Address: session.Address{Session: r.Session, Class: r.Class, Creator: r.Creator},
+	}
+}
+
+// FromRaw returns a raw record as it travels.
+func FromRaw(r session.Raw) RawRecord {
+	return RawRecord{
+		StreamSeq: r.StreamSeq, Headers: r.Headers, Body: r.Body,
+		Session: r.Address.Session, Class: r.Address.Class, Creator: r.Address.Creator,
+	}
+}
+
+// RecordsRequest reads a session's raw records after a stream sequence, its
+// genesis first.
+type RecordsRequest struct {
+	Head
+	ID    session.ID `json:"id"`
+	From  uint64     `json:"from,omitempty"`
+	Limit int        `json:"limit,omitempty"`
+}
+
+// RecordsReply holds raw records; More says that others follow.
+type RecordsReply struct {
+	Records []RawRecord `json:"records"`
+	More    bool        `json:"more,omitempty"`
+}
+
+// SendRequest puts a message into a session's inbox.
+type SendRequest struct {
+	Head
+	ID        session.ID `json:"id"`
+	MessageID string     `json:"messageId"`
+	Content   string     `json:"content"`
+}
+
+// StopRequest interrupts the open turn of a session or cancels the session.
+type StopRequest struct {
+	Head
+	ID        session.ID `json:"id"`
+	RequestID string     `json:"requestId"`
+	Reason    string     `json:"reason,omitempty"`
+}
+
+// StopReply says what the request came to.
+type StopReply struct {
+	Turn int    `json:"turn,omitempty"`
+	Note string `json:"note,omitempty"`
+}
+
+// ReleaseRequest lets a stopped session go on (SPEC 1.7).
+type ReleaseRequest struct {
+	Head
+	ID     session.ID `json:"id"`
+	Reason string     `json:"reason"`
+}
+
+// ReleaseReply names what is skipped.
+type ReleaseReply struct {
+	Skipped []uint64 `json:"skipped"`
+}
+
+// PolicySetRequest changes one knob of a session: exactly one field is set.
+type PolicySetRequest struct {
+	Head
+	ID        session.ID             `json:"id"`
+	Sandbox   session.SandboxMode    `json:"sandbox,omitempty"`
+	Approvals session.ApprovalPolicy `json:"approvals,omitempty"`
+	Preset    session.Preset         `json:"preset,omitempty"`
+}
+
+// PolicyReply is the policy of a session after the request.
+type PolicyReply struct {
+	Sandbox   session.SandboxMode    `json:"sandbox"`
+	Approvals session.ApprovalPolicy `json:"approvals"`
+	Preset    session.Preset         `json:"preset"`
+	Events    int                    `json:"events"`
+	Note      string                 `json:"note,omitempty"`
+}
+
+// ExplainReply tells where each value of a session's policy came from.
+type ExplainReply struct {
+	Values []policy.Explained `json:"values"`
+}
+
+// CallRequest asks why a call was allowed or denied.
+type CallRequest struct {
+	Head
+	ID   session.ID     `json:"id"`
+	Call session.CallID `json:"call"`
+}
+
+// CallReply is a call and what was decided of it.
+type CallReply struct {
+	Call      session.ToolCall       `json:"call"`
+	CallSeq   session.Seq            `json:"callSeq"`
+	Decisions []session.ToolDecision `json:"decisions"`
+	Result    *session.ToolResult    `json:"result,omitempty"`
+	Values    []policy.Explained     `json:"values"`
+}
+
+// ConfigReply is the deployment's settings at a revision.
+type ConfigReply struct {
+	Revision   uint64          `json:"revision"`
+	Settings   policy.Settings `json:"settings"`
+	Stragglers []string        `json:"stragglers,omitempty"`
+}
+
+// ConfigSetRequest changes settings, by the names that config_get shows: a path
+// like defaults.sandbox and a JSON value.
+type ConfigSetRequest struct {
+	Head
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value"`
+}
+
+// ConfigChange is one entry of the settings' history.
+type ConfigChange struct {
+	Revision uint64          `json:"revision"`
+	Time     int64           `json:"time"`
+	By       session.Party   `json:"by"`
+	Settings policy.Settings `json:"settings"`
+}
+
+// ConfigHistoryReply is the settings' history, oldest first.
+type ConfigHistoryReply struct {
+	Changes []ConfigChange `json:"changes"`
+}

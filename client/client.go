@@ -1,0 +1,93 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Config says how to reach the coordinator.
+type Config struct {
+	// Token is the bearer token of a person or program. A worker has none.
+	Token string
+	// Worker is the name of a worker; empty for everybody else.
+	Worker string
+	// Timeout bounds one request. Default 20 s, longer than a broker's failover.
+	Timeout time.Duration
+}
+
+// Client speaks to the coordinator over a connection that its caller owns. It is
+// safe for use by many goroutines.
+type Client struct {
+	nc     *nats.Conn
+	cfg    Config
+	prefix string
+}
+
+// New returns a client over nc.
+func New(nc *nats.Conn, cfg Config) *Client {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 20 * time.Second
+	}
+	prefix := SubjectAPI
+	if cfg.Worker != "" {
+		prefix = SubjectWorker + cfg.Worker + "."
+	}
+	return &Client{nc: nc, cfg: cfg, prefix: prefix}
+}
+
+// Call sends one request and decodes its result into out, if out is not nil. It
+// retries while no coordinator answers, until the client's timeout: every
+// request is idempotent by the ids in it. An *Error is the coordinator's answer.
+func (c *Client) Call(ctx context.Context, method string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("encode %s request: %w", method, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)
+	defer cancel()
+	msg := nats.NewMsg(c.prefix + method)
+	msg.Data = body
+	if c.cfg.Token != "" {
+		msg.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	answer, err := c.request(ctx, msg)
+	if err != nil {
+		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("no coordinator answered %s: %v; is one running?", method, err)}
+	}
+	var reply Reply
+	if err := json.Unmarshal(answer.Data, &reply); err != nil {
+		return fmt.Errorf("decode %s reply: %w", method, err)
+	}
+	if reply.Error != nil {
+		return reply.Error
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.Unmarshal(reply.Result, out); err != nil {
+		return fmt.Errorf("decode %s result: %w", method, err)
+	}
+	return nil
+}
+
+// request asks again while there is nobody to answer: a coordinator that was
+// killed is back, or another one is there, within a moment.
+func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	const pause = 200 * time.Millisecond
+	for {
+		answer, err := c.nc.RequestMsgWithContext(ctx, msg)
+		if !errors.Is(err, nats.ErrNoResponders) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Code says what kind of error a reply holds. Codes are stable.
+type Code string
+
+// The codes. Those of package policy are passed on as they are.
+const (
+	CodeInvalid      Code = "INVALID_REQUEST"
+	CodeVersion      Code = "UNKNOWN_VERSION"
+	CodeUnauthorized Code = "UNAUTHORIZED"
+	CodeNotFound     Code = "SESSION_NOT_FOUND"
+	CodeExists       Code = "SESSION_ALREADY_EXISTS"
+	CodeConflict     Code = "CONFLICT"
+	CodeStopped      Code = "SESSION_STOPPED"
+	CodeEnded        Code = "SESSION_ENDED"
+	CodeOpenTurn     Code = "OPEN_TURN"
+	CodeTooLarge     Code = "TOO_LARGE"
+	CodeFull         Code = "STORE_FULL"
+	CodeInboxFull    Code = "INBOX_FULL"
+	CodeDenied       Code = "DENIED"
+	CodePrecondition Code = "PRECONDITION"
+	CodeUnknown      Code = "OUTCOME_UNKNOWN"
+	CodeLoss         Code = "LOSS"
+	CodeUnavailable  Code = "UNAVAILABLE"
+	CodeInternal     Code = "INTERNAL"
+)
+
+// Error is a refusal or a failure. Its message says what, and the way out.
+type Error struct {
+	Code    Code         `json:"code"`
+	Message string       `json:"message"`
+	Session session.ID   `json:"session,omitempty"`
+	Seq     *session.Seq `json:"seq,omitempty"`
+}
+
+// Error implements error.
+func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }
+
+// CodeOf returns the code of an error that came from the coordinator, or "".
+func CodeOf(err error) Code {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// Temporary reports whether sending the same request again can help.
+func (e *Error) Temporary() bool {
+	switch e.Code {
+	case CodeConflict, CodeUnknown, CodeUnavailable:
+		return true
+	}
+	return false
+}

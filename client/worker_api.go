@@ -1,0 +1,66 @@
+package client
+
+import "github.com/entail-fleet/entail/session"
+
+// DelegateRequest asks the coordinator to commit the delegating calls of one
+// step, in order, the first at exactly Tail (SPEC 4.4).
+type DelegateRequest struct {
+	Head
+	Session session.ID   `json:"session"`
+	Tail    uint64       `json:"tail"`
+	Epoch   uint64       `json:"epoch"`
+	Calls   []Delegation `json:"calls"`
+}
+
+// Delegation is one delegating call: what it asks for, and the decision that the
+// worker made of it at the request's tail.
+type Delegation struct {
+	CallID   session.CallID       `json:"callId"`
+	Spec     DelegateSpec         `json:"spec"`
+	Decision session.ToolDecision `json:"decision"`
+}
+
+// DelegateSpec is what a delegating call asks for. Its digest tells a retry from
+// something else (SPEC 1.10).
+type DelegateSpec struct {
+	Kind    session.Kind        `json:"kind"`
+	Mode    session.Mode        `json:"mode"`
+	Label   string              `json:"label"`
+	Prompt  string              `json:"prompt"`
+	Sandbox session.SandboxMode `json:"sandbox,omitempty"`
+	Tools   *session.ToolFilter `json:"tools,omitempty"`
+	Persona string              `json:"persona,omitempty"`
+}
+
+// DelegateReply holds one outcome for each call that was tried, in order, and the
+// parent's new tail. Calls after the first that did not end in a child were not
+// tried.
+type DelegateReply struct {
+	Outcomes []DelegateOutcome `json:"outcomes"`
+	Tail     uint64            `json:"tail"`
+}
+
+// DelegateOutcome is a child and its genesis, or why there is none. A conflict
+// means that the tail has moved: fold and decide again.
+type DelegateOutcome struct {
+	CallID session.CallID `json:"callId"`
+	Child  session.ID     `json:"child,omitempty"`
+	Record *RawRecord     `json:"record,omitempty"`
+	Error  *Error         `json:"error,omitempty"`
+}
+
+// SettledRequest asks the coordinator to write what the end of a session's turns
+// owes: the notice in its parent, and the closing of a child that has ended. It
+// is idempotent.
+type SettledRequest struct {
+	Head
+	Session session.ID `json:"session"`
+}
+
+// EmptyRequest asks for a full mirror's word that a session's own space holds no
+// record up to a stream sequence (the tail of a log with only a genesis).
+type EmptyRequest struct {
+	Head
+	Session session.ID `json:"session"`
+	Past    uint64     `json:"past"`
+}
