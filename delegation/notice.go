@@ -1,0 +1,92 @@
+package delegation
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Settled is one ended turn of a child, as its log tells it.
+type Settled struct {
+	Turn    int
+	Seq     session.Seq // of its turn/end
+	Reason  session.EndReason
+	Denials bool   // a call of the session was refused so far
+	Closing string // the turn's last assistant text
+}
+
+// Notices composes what the ends of a child's turns owe its parent: one notice
+// for each turn that the parent was not told of, under an id derived from child,
+// turn and seq (SPEC 7.3), and the closing that frees the slot once the child
+// has ended. It returns nothing when nothing is owed.
+func Notices(parent session.State, child session.State, ends []Settled) []session.Payload {
+	slot, live := parent.Child(child.Header.ID)
+	if !live {
+		return nil
+	}
+	var out []session.Payload
+	by := &session.Party{Kind: session.CoordinatorOwn, ID: "coordinator"}
+	for _, e := range ends {
+		if e.Turn <= slot.Noticed {
+			continue
+		}
+		outcome := e.outcome()
+		out = append(out, &session.UserMessage{
+			ID: session.NoticeID(child.Header.ID, e.Turn, e.Seq), Role: "user",
+			Content: noticeText(child.Header, outcome, e.Closing), By: by,
+			Source: session.MessageSource{
+				Kind: session.FromSettled, Form: "notice", SenderSessionID: child.Header.ID,
+				Summary: string(outcome), Turn: e.Turn, Seq: e.Seq, Outcome: string(outcome),
+			},
+		})
+	}
+	if child.Ended != nil {
+		out = append(out, &session.Closed{
+			ID: "closed-" + string(child.Header.ID), Child: child.Header.ID, Reason: string(child.Ended.Outcome), By: by,
+		})
+	}
+	return out
+}
+
+// outcome maps a turn's end to how the child's work went (SPEC 7.5). A denied run
+// is never told as plain success.
+func (e Settled) outcome() session.EndOutcome {
+	return OutcomeOf(e.Reason, e.Denials)
+}
+
+// OutcomeOf says how a session whose last turn ended so did.
+func OutcomeOf(r session.EndReason, denials bool) session.EndOutcome {
+	switch r.Kind {
+	case session.EndCompleted:
+		if denials {
+			return session.OutcomeDenials
+		}
+		return session.OutcomeCompleted
+	case session.EndAborted, session.EndInterrupted:
+		return session.OutcomeInterrupted
+	case session.EndBlocked:
+		return session.OutcomeDenials
+	case session.EndMaxTokens:
+		return session.OutcomeOutOfRoom
+	case session.EndRefusal:
+		return session.OutcomeRefused
+	case session.EndError:
+	}
+	return session.OutcomeFailed
+}
+
+// maxClosing bounds the closing message in a notice, so that 200 of them fit a
+// record's neighbourhood; the whole text is in the child's log.
+const maxClosing = 16 << 10
+
+func noticeText(h session.Header, o session.EndOutcome, closing string) string {
+	closing = strings.TrimSpace(closing)
+	if len(closing) > maxClosing {
+		closing = strings.ToValidUTF8(closing[:maxClosing], "") + "\n[cut; the rest is in the log of " + string(h.ID) + "]"
+	}
+	if closing == "" {
+		return fmt.Sprintf("Subagent %q (%s) is idle: %s. It said nothing at the end.", h.Label, h.ID, o)
+	}
+	return fmt.Sprintf("Subagent %q (%s) is idle: %s. Its last message:\n%s", h.Label, h.ID, o, closing)
+}
