@@ -56,8 +56,10 @@ type Chain struct {
 	born   uint64 // stream sequence of the genesis
 	voids  int
 	links  func(Seq) (Link, bool)
+	last   uint64 // stream sequence of the record judged last
 	halted *CorruptError
-	since  []uint64 // stream sequences from the halt on
+	since  []uint64     // stream sequences from the halt on
+	newer  *FormatError // the log went on to a format this build does not know
 }
 
 // Open starts the chain of a session from its genesis. For a fork, p is what its
@@ -98,7 +100,15 @@ func Open(genesis Raw, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event,
 
 // Resume goes on with a chain from a snapshot.
 func Resume(s State, born, tail uint64, links func(Seq) (Link, bool)) *Chain {
-	return &Chain{state: s, born: born, tail: tail, links: links}
+	return &Chain{state: s, born: born, tail: tail, last: tail, links: links}
+}
+
+// ResumeHalted goes on with a stopped chain from a snapshot: why is what Halted
+// said and since what SinceHalt said.
+func ResumeHalted(s State, born, tail uint64, why *CorruptError, since []uint64, links func(Seq) (Link, bool)) *Chain {
+	c := Resume(s, born, tail, links)
+	c.halted, c.since = why, slices.Clone(since)
+	return c
 }
 
 // checkGenesis holds a genesis to what it can say alone (SPEC 3.1, 1.8).
@@ -150,10 +160,13 @@ func (c *Chain) Voids() int { return c.voids }
 
 // Halted returns the error that stopped the session, nil if it runs.
 func (c *Chain) Halted() error {
-	if c.halted == nil {
-		return nil
+	switch {
+	case c.newer != nil:
+		return c.newer
+	case c.halted != nil:
+		return c.halted
 	}
-	return c.halted
+	return nil
 }
 
 // Next judges the next record of the session's space. An error stops the
@@ -163,7 +176,13 @@ func (c *Chain) Next(raw Raw) (Judgement, error) {
 	if raw.Address.Space() != c.state.Header.ID {
 		return Judgement{}, fmt.Errorf("record of %s given to the chain of %s", raw.Address.Space(), c.state.Header.ID)
 	}
-	c.tail = max(c.tail, raw.StreamSeq)
+	if c.last > 0 && raw.StreamSeq <= c.last {
+		return Judgement{Ruling: Repeated}, c.Halted() // delivered again
+	}
+	c.last, c.tail = raw.StreamSeq, max(c.tail, raw.StreamSeq)
+	if c.newer != nil {
+		return Judgement{Ruling: Skipped}, c.newer
+	}
 	if c.halted != nil {
 		return c.afterHalt(raw)
 	}
@@ -232,14 +251,12 @@ func (c *Chain) driver(r Record) error {
 		return fmt.Errorf("it names epoch %d, in force is %d", r.Epoch, c.state.Epoch)
 	}
 	if r.Address.Class == ClassGenesis {
+		// Whether the child's section is right is for the child's chain to say.
 		d, err := delegation(*r.Own)
-		if err != nil || r.Birth == nil {
-			return err // a bad child's section stops the child, not the parent
+		if err == nil && d.Child != r.Address.Session {
+			err = fmt.Errorf("the decision names %s, the subject %s", d.Child, r.Address.Session)
 		}
-		if d.Child != r.Birth.Header.ID || *d.ChildLink != r.Birth.First.After {
-			return errors.New("the decision names another child than the genesis holds")
-		}
-		return nil
+		return err
 	}
 	for _, e := range r.Own.Events {
 		if d, ok := e.Payload.(*ToolDecision); ok && d.Child != "" {
@@ -251,6 +268,9 @@ func (c *Chain) driver(r Record) error {
 
 func (c *Chain) accept(raw Raw, r Record) (Judgement, error) {
 	next, err := FoldSection(c.state, *r.Own)
+	if errors.As(err, &c.newer) {
+		return Judgement{}, c.newer
+	}
 	if err != nil {
 		return c.refuse(raw, r, err)
 	}
@@ -260,10 +280,6 @@ func (c *Chain) accept(raw Raw, r Record) (Judgement, error) {
 
 // refuse voids an invalid turn record and stops the session for any other.
 func (c *Chain) refuse(raw Raw, r Record, reason error) (Judgement, error) {
-	var f *FormatError
-	if errors.As(reason, &f) && raw.Address.Class != ClassTurn {
-		return Judgement{}, reason
-	}
 	if raw.Address.Class == ClassTurn && !errors.Is(reason, errLost) {
 		c.voids++
 		a := &Alarm{Session: raw.Address.Session, StreamSeq: raw.StreamSeq, Writer: r.Writer, Reason: reason, Types: typesOf(raw.Body)}
@@ -281,15 +297,23 @@ func (c *Chain) refuse(raw Raw, r Record, reason error) (Judgement, error) {
 // and goes on from the last valid record (SPEC 1.7).
 func (c *Chain) afterHalt(raw Raw) (Judgement, error) {
 	r, err := DecodeRecord(raw)
-	if err == nil && raw.Address.Class == ClassPolicy && len(r.Own.Events) == 1 {
-		p, ok := r.Own.Events[0].Payload.(*Release)
-		if ok && slices.Equal(p.Skip, c.since) && p.Link == c.state.Link && c.position(raw, r) == nil {
-			c.halted, c.since = nil, nil
-			return c.accept(raw, r)
+	if err == nil && c.releases(raw, r) {
+		if next, err := FoldSection(c.state, *r.Own); err == nil {
+			c.state, c.halted, c.since = next, nil, nil
+			return Judgement{Ruling: Valid, Events: r.Own.Events}, nil
 		}
 	}
 	c.since = append(c.since, raw.StreamSeq)
 	return Judgement{Ruling: Skipped}, c.halted
+}
+
+// releases reports whether r is the release of exactly this halt.
+func (c *Chain) releases(raw Raw, r Record) bool {
+	if raw.Address.Class != ClassPolicy || len(r.Own.Events) != 1 {
+		return false
+	}
+	p, ok := r.Own.Events[0].Payload.(*Release)
+	return ok && slices.Equal(p.Skip, c.since) && p.Link == c.state.Link && c.position(raw, r) == nil
 }
 
 // SinceHalt returns what a release must name: the stream sequences from the halt

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -315,7 +316,7 @@ func need(p Payload, field, value string) error {
 }
 
 // name holds a short text to its bounds. It may be shown on a terminal, so it
-// has no control characters.
+// has no control characters, those of the second half of Latin-1 included.
 func name(p Payload, field, value string) error {
 	if value == "" || len(value) > MaxName || !printable(value) {
 		return fmt.Errorf("%s: %s %s must have 1 to %d bytes without control characters",
@@ -325,10 +326,7 @@ func name(p Payload, field, value string) error {
 }
 
 func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, unicode.IsControl)
 }
 
 func ascending(s []Seq) bool {

@@ -35,10 +35,31 @@ func Encode(seq Seq, timeMs int64, p Payload) ([]byte, error) {
 		return nil, fmt.Errorf("event %d: %w", seq, err)
 	}
 	data, err := marshal(p)
+	if err == nil && bytes.Contains(data, replaced) {
+		data, err = settle(data, p)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("event %d: encode %s: %w", seq, p.Type(), err)
 	}
 	return marshal(envelope{Type: p.Type(), Seq: seq, Time: timeMs, Data: data})
+}
+
+// replaced is how encoding/json writes a byte that is no UTF-8. It writes the
+// same character in another way when it is read and written again.
+var replaced = []byte(`\ufffd`)
+
+// settle gives data, which holds bytes that were no UTF-8 (a tool printed them),
+// the form that a second writing has, so that readers find the one form.
+func settle(data []byte, p Payload) ([]byte, error) {
+	spec, known := specOf(p.Type())
+	if !known {
+		return nil, ErrUnknownType
+	}
+	again := spec.Payload()
+	if err := json.Unmarshal(data, again); err != nil {
+		return nil, err
+	}
+	return marshal(again)
 }
 
 // DecodeEvent reads one line. It accepts exactly what Encode writes and, for a
@@ -53,6 +74,8 @@ func DecodeEvent(line []byte) (Event, error) {
 	switch {
 	case known && env.Ignorable:
 		return Event{}, fmt.Errorf("event %d: %s is known and cannot be ignorable", env.Seq, env.Type)
+	case !known && (env.Type == "" || len(env.Type) > MaxName || !printable(string(env.Type))):
+		return Event{}, fmt.Errorf("event %d: %s cannot be a type", env.Seq, quote(string(env.Type)))
 	case !known && !env.Ignorable:
 		return Event{}, fmt.Errorf("event %d: %w %s", env.Seq, ErrUnknownType, quote(string(env.Type)))
 	case known:

@@ -20,6 +20,12 @@ func Begin(b Birth, p Prefix) (State, error) {
 		Header: h, Format: h.FormatVersion, Next: h.FirstLiveSeq, Link: b.First.Before,
 		Knobs: p.Knobs, Turn: p.Turn,
 	}
+	switch {
+	case p.Cut != nil:
+		s.Cut = *p.Cut
+	case p.Count > 0:
+		s.Cut = p
+	}
 	if err := checkFirst(h, b.First.Events); err != nil {
 		return State{}, fmt.Errorf("first batch of %s: %w", h.ID, err)
 	}
@@ -235,6 +241,9 @@ func (s *State) note(e Event) error {
 	case *EndSeed:
 		if e.Class == ClassGenesis && e.Seq != s.Header.FirstLiveSeq {
 			return fmt.Errorf("stands at firstLiveSeq %d only", s.Header.FirstLiveSeq)
+		}
+		if e.Class == ClassGenesis && p.Inherited != (s.Header.InheritedEventCount > 0) {
+			return errors.New("inherited says whether the seed is a fork's prefix")
 		}
 	case *RequestHeader:
 		return s.inStep(p.Turn, p.Step)

@@ -30,7 +30,9 @@ func checkFirst(h Header, events []Event) error {
 		take(TypePreset)
 		take(TypeSandboxMode)
 		take(TypeApprovalPolicy)
-		take(TypeDescriptor) // a person's fork writes its source's tool filter again
+		if h.ParentSession != "" {
+			take(TypeDescriptor) // a person's fork writes its source's tool filter again
+		}
 	}
 	if !take(TypeModelSelected) {
 		return errors.New("model/selected is missing or out of order")
@@ -127,6 +129,9 @@ func (s *State) release(e Event, p *Release) error {
 func (s *State) raiseFormat(p *FormatRaised) error {
 	if p.FormatVersion <= s.Format {
 		return fmt.Errorf("format version %d is not above %d", p.FormatVersion, s.Format)
+	}
+	if p.FormatVersion > FormatVersion {
+		return &FormatError{Session: s.Header.ID, Have: FormatVersion, Want: p.FormatVersion}
 	}
 	s.Format = p.FormatVersion
 	return nil

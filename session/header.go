@@ -133,6 +133,8 @@ func (h Header) checkPlace() error {
 		return fmt.Errorf("unknown workspace kind %s", quote(string(h.Workspace.Kind)))
 	case h.Workspace.Path == "" || h.Workspace.ID == "":
 		return errors.New("workspace has no path or no id")
+	case !printable(h.Cwd + h.Workspace.Label + h.Workspace.Path + h.Workspace.ID + h.Traceparent):
+		return errors.New("cwd, workspace or traceparent holds control characters or bytes that are no UTF-8")
 	case h.Surface != SurfaceNone && h.Surface != SurfaceAny:
 		return fmt.Errorf("unknown surface %s", quote(string(h.Surface)))
 	case h.FormatVersion < 1:

@@ -33,8 +33,8 @@ var ErrBadID = errors.New("not a session id")
 // lower-case text and the deployment's partition count.
 func RootID(ulid string, partitions int) (ID, error) {
 	u := strings.ToLower(ulid)
-	if len(u) != ulidLen || !inAlphabet(u) || u[0] > '7' {
-		return "", fmt.Errorf("%q is not a ULID: %w", ulid, ErrBadID)
+	if !isULID(u) || len(ulid) != ulidLen {
+		return "", fmt.Errorf("%s is not a ULID: %w", quote(ulid), ErrBadID)
 	}
 	if partitions < 1 || partitions > 256 {
 		return "", fmt.Errorf("partition count %d is not in 1..256: %w", partitions, ErrBadID)
@@ -58,16 +58,16 @@ func ChildID(parent ID, call CallID) ID {
 // ForkID makes the id of a person's fork in the tree of root (SPEC 1.8).
 func ForkID(root ID, ulid string) (ID, error) {
 	u := strings.ToLower(ulid)
-	if len(u) != ulidLen || !inAlphabet(u) || u[0] > '7' {
-		return "", fmt.Errorf("%q is not a ULID: %w", ulid, ErrBadID)
+	if !isULID(u) || len(ulid) != ulidLen {
+		return "", fmt.Errorf("%s is not a ULID: %w", quote(ulid), ErrBadID)
 	}
-	return root.Root() + dash + ID(u), nil
+	return ParseID(string(root.Root() + dash + ID(u)))
 }
 
-// ParseID accepts exactly the ids that RootID, ChildID and ForkID make.
+// ParseID accepts exactly the form that RootID, ChildID and ForkID give an id.
 func ParseID(s string) (ID, error) {
 	root, suffix, below := strings.Cut(s, dash)
-	if len(root) != rootLen || !inAlphabet(root[2:]) || !isHex(root[:2]) {
+	if len(root) != rootLen || !isULID(root[2:]) || !isHex(root[:2]) {
 		return "", fmt.Errorf("%s: %w (a root is two hex digits and a ULID in lower case)", quote(s), ErrBadID)
 	}
 	if below && (len(suffix) != suffixLen || !inAlphabet(suffix)) {
@@ -93,6 +93,12 @@ func (i ID) Partition() int {
 		return -1
 	}
 	return int(n)
+}
+
+// isULID reports whether s is a ULID in lower case: its first letter holds three
+// bits of the 128.
+func isULID(s string) bool {
+	return len(s) == ulidLen && inAlphabet(s) && s[0] <= '7'
 }
 
 // inAlphabet reports whether s is lower-case Crockford base32.

@@ -220,7 +220,7 @@ func writeLines(b *bytes.Buffer, events []Event) {
 func DecodeRecord(raw Raw) (Record, error) {
 	r := Record{Address: raw.Address, Creator: ID(raw.Headers[HeaderCreator]), Writer: parseWriter(raw.Headers[HeaderWriter])}
 	var err error
-	if r.Format, err = strconv.Atoi(raw.Headers[HeaderFormat]); err != nil || r.Format < 1 {
+	if r.Format, err = strconv.Atoi(raw.Headers[HeaderFormat]); err != nil || r.Format < 1 || strconv.Itoa(r.Format) != raw.Headers[HeaderFormat] {
 		return r, fmt.Errorf("%s %s is not a positive number", HeaderFormat, quote(raw.Headers[HeaderFormat]))
 	}
 	if r.Format > FormatVersion {
@@ -245,8 +245,8 @@ func DecodeRecord(raw Raw) (Record, error) {
 func (r *Record) decodeOwn(raw Raw, lines [][]byte, class Class) error {
 	var err error
 	if class == ClassTurn {
-		if r.Epoch, err = strconv.ParseUint(raw.Headers[HeaderEpoch], 10, 64); err != nil {
-			return fmt.Errorf("%s %s is not a number", HeaderEpoch, quote(raw.Headers[HeaderEpoch]))
+		if r.Epoch, err = number(raw.Headers, HeaderEpoch); err != nil {
+			return err
 		}
 	}
 	s, err := decodeSection(raw.Address.Space(), class, raw.Headers, HeaderSeq, HeaderCount, HeaderLinkName, lines)
@@ -261,7 +261,7 @@ func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
 	seq, count, link := HeaderSeq, HeaderCount, HeaderLinkName
 	if raw.Address.Creator != raw.Address.Session {
 		n, err := strconv.Atoi(raw.Headers[HeaderCount])
-		if err != nil || n < 1 || n >= len(lines) {
+		if err != nil || n < 1 || n >= len(lines) { // its one form is checked with the section
 			return fmt.Errorf("%s %s does not fit a child's genesis of %d lines", HeaderCount, quote(raw.Headers[HeaderCount]), len(lines))
 		}
 		if err := r.decodeOwn(raw, lines[:n], ClassTurn); err != nil {
@@ -280,6 +280,9 @@ func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
 	if err == nil && first.Seq != h.FirstLiveSeq {
 		err = fmt.Errorf("genesis of %s starts at seq %d, its header says %d", h.ID, first.Seq, h.FirstLiveSeq)
 	}
+	if err == nil {
+		err = r.promised(first)
+	}
 	if err != nil {
 		r.BirthErr = err
 		return nil
@@ -288,10 +291,22 @@ func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
 	return nil
 }
 
+// promised holds a child's section to the link that the parent's decision gives
+// it.
+func (r *Record) promised(first Section) error {
+	if r.Own == nil {
+		return nil
+	}
+	if d, err := delegation(*r.Own); err == nil && *d.ChildLink != first.After {
+		return errors.New("the first batch is not the one that the parent's decision names")
+	}
+	return nil
+}
+
 func decodeSection(id ID, class Class, h map[string]string, seqName, countName, linkName string, lines [][]byte) (Section, error) {
-	seq, err := strconv.ParseUint(h[seqName], 10, 64)
+	seq, err := number(h, seqName)
 	if err != nil {
-		return Section{}, fmt.Errorf("%s %s is not a number", seqName, quote(h[seqName]))
+		return Section{}, err
 	}
 	if h[countName] != strconv.Itoa(len(lines)) || len(lines) == 0 {
 		return Section{}, fmt.Errorf("%s %s, the body has %d event lines", countName, quote(h[countName]), len(lines))
@@ -311,6 +326,15 @@ func decodeSection(id ID, class Class, h map[string]string, seqName, countName, 
 		return Section{}, fmt.Errorf("link of seq %d is not what its bytes give", s.Next()-1)
 	}
 	return s, nil
+}
+
+// number reads a header that holds a number in its one form.
+func number(h map[string]string, key string) (uint64, error) {
+	n, err := strconv.ParseUint(h[key], 10, 64)
+	if err != nil || strconv.FormatUint(n, 10) != h[key] {
+		return 0, fmt.Errorf("%s %s is not a number", key, quote(h[key]))
+	}
+	return n, nil
 }
 
 // splitLines cuts a body into its lines. Every line ends with a newline.

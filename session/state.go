@@ -70,6 +70,10 @@ type Prefix struct {
 	Link  Link  `json:"link,omitzero"`
 	Knobs Knobs `json:"knobs,omitzero"`
 	Turn  int   `json:"turn,omitempty"`
+	// Cut is the prefix that ends with the last turn/end inside this one; nil
+	// says that this one does. A delegated fork of the fork is cut there until
+	// the fork has ended a turn of its own.
+	Cut *Prefix `json:"cut,omitempty"`
 }
 
 // TurnMark says where and how a turn ended.
@@ -163,7 +167,11 @@ type StopRequest struct {
 // InheritAll returns what a fork at the log's last event inherits. A person's
 // fork takes this; it is only right outside an open turn (SPEC 1.8).
 func (s State) InheritAll() Prefix {
-	return Prefix{Count: s.Next, Link: s.Link, Knobs: s.Knobs, Turn: s.Turn}
+	p := Prefix{Count: s.Next, Link: s.Link, Knobs: s.Knobs, Turn: s.Turn}
+	if cut := s.Cut; cut.Count != s.Next {
+		p.Cut = &cut
+	}
+	return p
 }
 
 // Call finds a call of the open step.
