@@ -98,17 +98,11 @@ func Open(genesis Raw, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event,
 	return c, r.Birth.First.Events, nil
 }
 
-// Resume goes on with a chain from a snapshot.
+// Resume goes on with a chain from a snapshot. A chain that was stopped is given
+// the records from the one that stopped it on once more: it stops again and
+// learns again what a release must name.
 func Resume(s State, born, tail uint64, links func(Seq) (Link, bool)) *Chain {
-	return &Chain{state: s, born: born, tail: tail, last: tail, links: links}
-}
-
-// ResumeHalted goes on with a stopped chain from a snapshot: why is what Halted
-// said and since what SinceHalt said.
-func ResumeHalted(s State, born, tail uint64, why *CorruptError, since []uint64, links func(Seq) (Link, bool)) *Chain {
-	c := Resume(s, born, tail, links)
-	c.halted, c.since = why, slices.Clone(since)
-	return c
+	return &Chain{state: s, born: born, tail: tail, links: links}
 }
 
 // checkGenesis holds a genesis to what it can say alone (SPEC 3.1, 1.8).
