@@ -1,0 +1,97 @@
+// Package sandbox runs a permitted call, and nothing else.
+//
+// Every effect, a file tool's too, happens in a child process that confines
+// itself and only then acts, so that one fence of the kernel covers all of them.
+// A call enters by [Workspace.Run] with a [policy.Permit]; there is no other way
+// in, and a permit that permits nothing runs nothing.
+//
+// # What a mode promises
+//
+// Under read-only a call changes no file but /dev/null. Under workspace-write it
+// changes files in the workspace and in the workspace's private temp directory.
+// Under both it makes no socket, and it can neither signal, inspect nor trace a
+// process outside of the call, nor read the paths in Config.Hidden.
+// Under danger-full-access there is no fence: the call is as free as this
+// process's user, and can read this process's environment and files.
+//
+// Under every mode a call gets an environment built from a list, no inherited
+// descriptor, no terminal, and no input. Everything it started is gone when Run
+// returns, however it ended: by itself, by its timeout, by ctx, by the end of its
+// lease, or by the death of this process. A lease also ends calls while this
+// process is stopped.
+//
+// If the host cannot confine a call it is refused with [CodeUnavailable]. It
+// never runs with less than all of its fence.
+//
+// # How
+//
+// This program's own binary is started again under the name of the launcher,
+// which is why main calls [Main] first. The launcher gets its order over a socket
+// on descriptor 3, so that nothing shows in its arguments or environment:
+//
+//	worker ── order, renewals ──> launcher ── fork on a confined thread ──> command
+//	       <─ ready, ending ────
+//
+// In order:
+//
+//  1. It closes what it inherited, becomes the reaper of all below it, covers
+//     hidden paths if it has a mount namespace, and opens the workspace anew.
+//  2. One fresh thread drops capabilities, sets no_new_privs, enters a Landlock
+//     domain and a seccomp filter, and forks. The child inherits all of that.
+//  3. The launcher, outside of the fence, waits for the child, for the end of the
+//     socket, the timeout or the lease, and then stops and kills all descendants
+//     until none is left.
+//
+// A file operation is a child too: this binary once more, which works through
+// [os.Root] and so can name the resolved path of what it refuses. File operations
+// keep to the workspace and its temp directory, for reading as well.
+//
+// # Hidden paths
+//
+// Landlock cannot subtract, so reading is granted to each sibling on the way to
+// a hidden path and not to the path. What is created next to these siblings
+// during a call is unreadable to it. Names, not contents, can be listed there.
+// Where a mount namespace can be had (by CAP_SYS_ADMIN, else by a user namespace),
+// hidden paths are covered by an empty file system besides. This is the only way
+// to hide what lies inside the workspace; where it cannot be had, or while the
+// path does not exist, calls are refused. A hidden directory that is mounted a
+// second time elsewhere is not hidden there.
+//
+// # Links
+//
+// Links are followed by every tool, and an operation is judged by where it ends.
+// A file with more than one hard link is not written or edited by the file tools:
+// another of its names may be outside. The kernel cannot tell such names apart,
+// so a shell command can change the file in place: what is hard-linked into the
+// workspace, or mounted in it, beforehand is part of the workspace.
+//
+// # What is not promised
+//
+// This is Landlock with seccomp, and a mount namespace only to hide. It is not a
+// virtual machine: the kernel's own faults, covert channels, and the use of
+// processor, memory and disk are out of its reach. In particular:
+//
+//   - Under workspace-write the mode, owner, times and extended attributes of
+//     outside files of the same user can be changed. Under read-only they cannot.
+//   - Shell commands read whatever the user can read and is not hidden, other
+//     workspaces and temp directories included. Argument lists of other
+//     processes are readable.
+//   - Below Landlock ABI 6 a command can signal processes of the same user, the
+//     launcher included. Below ABI 3 nothing runs.
+//   - Locks on outside files, System V shared memory and access times are not
+//     fenced. Under workspace-write nor are the scheduling priorities of
+//     processes of the same user, unless this process is root.
+//   - No networking at all, not even on the loopback interface; no nested
+//     containers; no set-user-id programs; no programs of another architecture.
+//   - What a call writes can do harm later, when somebody runs it unconfined.
+//   - A call that is killed in the middle of a write can leave a file named
+//     .entail-*.tmp beside the target.
+//   - A denial reported for a shell command is a suspicion with good reason: it
+//     failed, and its standard error speaks of one of the fence's errors.
+//     Denials of file operations are exact.
+//   - Between the launcher's last look at the lease and the start of the command
+//     there is a moment; the command is then started once, and swept.
+//
+// Linux on amd64 is tested. Linux on arm64 has its own list of calls and is not
+// tested. On other systems every call is refused.
+package sandbox

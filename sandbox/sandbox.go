@@ -1,0 +1,240 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// The codes a Result can carry. They are written to session logs, so they are
+// append-only.
+const (
+	// CodeDenied says that the fence refused the effect.
+	CodeDenied = "FS_SANDBOX_DENIED"
+	// CodeNotRegular says that the path is no ordinary file: a directory, a
+	// FIFO, a socket, a device, or a file of procfs or sysfs.
+	CodeNotRegular = "FS_NOT_REGULAR_FILE"
+	// CodeUnavailable says that the host could not confine the call, which was
+	// therefore not run.
+	CodeUnavailable = "SANDBOX_UNAVAILABLE"
+	// CodeNotFound says that a path names nothing.
+	CodeNotFound = "FS_NOT_FOUND"
+	// CodeNoMatch says that an edit's old text does not occur in the file.
+	CodeNoMatch = "FS_NO_MATCH"
+	// CodeAmbiguous says that an edit's old text occurs more than once.
+	CodeAmbiguous = "FS_AMBIGUOUS_MATCH"
+	// CodeInvalid says that an argument makes no sense: an empty path, a
+	// pattern that does not parse.
+	CodeInvalid = "FS_INVALID_ARGUMENT"
+	// CodeFailed says that the operating system refused for a reason that has
+	// nothing to do with the fence: a full disk, an unreadable directory.
+	CodeFailed = "FS_FAILED"
+)
+
+var (
+	// ErrUnavailable is wrapped by New's error when this host cannot confine
+	// anything. The Runner returned with it still runs danger-full-access calls
+	// and refuses all others with CodeUnavailable.
+	ErrUnavailable = errors.New("this host cannot confine a call")
+	// ErrNotPermitted is returned by Run for a permit that permits nothing.
+	// Nothing has run.
+	ErrNotPermitted = errors.New("the call holds no permit")
+	// ErrNotStarted is wrapped by Run's error when it is certain that the call
+	// has had no effect.
+	ErrNotStarted = errors.New("the call was not started")
+	// ErrLeaseOver is wrapped by Run's error when the lease's deadline passed.
+	// With ErrNotStarted too, it passed before the start.
+	ErrLeaseOver = errors.New("the lease is over")
+	// ErrLost is wrapped by Run's error when the launcher ended without a
+	// report: what the call did is unknown.
+	ErrLost = errors.New("the launcher ended without a report")
+)
+
+// Config configures a Runner. The zero value is useful.
+type Config struct {
+	// Hidden lists absolute paths, existing or not, that no confined call may
+	// read or write: the data directory, the token file. Default none.
+	Hidden []string
+	// Env is what a shell call finds in its environment beyond the built-in
+	// list, as KEY=VALUE; a key of that list is replaced. Default none.
+	Env []string
+	// OutputCap is how many bytes of each output stream are kept, half of them
+	// from its head and half from its tail. Default 64 KiB.
+	OutputCap int
+	// Executable is the binary that is started as the launcher. Its main must
+	// call Main first. Default this very binary, /proc/self/exe.
+	Executable string
+
+	// maxABI, in tests, is the highest Landlock ABI to believe in; -1 none.
+	maxABI int
+	// noMounts, in tests, forbids mount namespaces.
+	noMounts bool
+}
+
+const defaultOutputCap = 64 << 10
+
+func (c Config) withDefaults() Config {
+	if c.OutputCap <= 0 {
+		c.OutputCap = defaultOutputCap
+	}
+	if c.Executable == "" {
+		c.Executable = "/proc/self/exe"
+	}
+	return c
+}
+
+// Lease bounds how long a call may run by what its driver still holds. The
+// deadline travels to the launcher, which ends the call when it passes even if
+// this process is stopped (SPEC 7.8).
+type Lease interface {
+	// Deadline is the moment the lease ends, on the clock of BootTime.
+	Deadline() time.Duration
+	// Renewed delivers a value after Deadline has moved.
+	Renewed() <-chan struct{}
+}
+
+// Op is what a permitted call does. Exactly one field is set.
+type Op struct {
+	Shell *Shell `json:",omitempty"`
+	Read  *Read  `json:",omitempty"`
+	Write *Write `json:",omitempty"`
+	Edit  *Edit  `json:",omitempty"`
+	List  *List  `json:",omitempty"`
+	Glob  *Glob  `json:",omitempty"`
+	Grep  *Grep  `json:",omitempty"`
+}
+
+// Shell runs a command line with the workspace root as working directory.
+type Shell struct {
+	Command string
+	// Timeout ends the call and all it started. Default 2 minutes.
+	Timeout time.Duration
+}
+
+// Read returns lines of a text file.
+type Read struct {
+	Path string
+	// Offset is the first line wanted, counted from 1. Default 1.
+	Offset int
+	// Limit is how many lines are wanted at most. Default as many as fit.
+	Limit int
+}
+
+// Write replaces a file, or creates it together with missing parents.
+type Write struct{ Path, Content string }
+
+// Edit replaces text in a file: the one occurrence of Old, or, with All, each.
+type Edit struct {
+	Path, Old, New string
+	All            bool
+}
+
+// List names the entries of a directory. An empty Path is the workspace root.
+type List struct{ Path string }
+
+// Glob names the files that match a pattern, in which ** stands for any number
+// of directories.
+type Glob struct{ Pattern string }
+
+// Grep shows the lines that match an RE2 pattern in the files under Path. An
+// empty Path is the workspace root.
+type Grep struct{ Pattern, Path string }
+
+const (
+	defaultShellTimeout = 2 * time.Minute
+	fileTimeout         = time.Minute
+)
+
+// validate checks that exactly one field is set.
+func (o Op) validate() error {
+	n := 0
+	for _, set := range []bool{
+		o.Shell != nil, o.Read != nil, o.Write != nil, o.Edit != nil,
+		o.List != nil, o.Glob != nil, o.Grep != nil,
+	} {
+		if set {
+			n++
+		}
+	}
+	if n != 1 {
+		return fmt.Errorf("an operation sets exactly one field, this one %d", n)
+	}
+	return nil
+}
+
+func (o Op) timeout() time.Duration {
+	switch {
+	case o.Shell == nil:
+		return fileTimeout
+	case o.Shell.Timeout <= 0:
+		return defaultShellTimeout
+	}
+	return o.Shell.Timeout
+}
+
+// Result is what came of a call.
+type Result struct {
+	// Output is what the model is shown: for a shell call its standard output,
+	// then its standard error.
+	Output string
+	// ExitCode is the shell call's, 128 and the signal's number if one ended it.
+	ExitCode int
+	// Signal names the signal that ended the shell call, if one did.
+	Signal string
+	// TimedOut says that the call was ended because its time was up.
+	TimedOut bool
+	// Truncated says that Output is not all there was.
+	Truncated bool
+	// Denied says that the fence refused an effect. For a shell call it is a
+	// well-founded suspicion, for file operations it is exact.
+	Denied bool
+	// Code names what went wrong with a file operation or with confinement.
+	Code string
+	// Failed says that the call did not do what it was asked to.
+	Failed bool
+	// Swept counts the processes the call left behind, which were killed.
+	Swept int
+}
+
+// Marker returns the line that ends the output of a denied call.
+func Marker(mode session.SandboxMode) string {
+	return fmt.Sprintf("[sandbox: file access denied under %s mode]", mode)
+}
+
+// noWorkaround follows the marker (SPEC 5.5).
+const noWorkaround = "This refusal is policy. Do not try to reach the same effect by another tool, path or command; " +
+	"go on without it or report that it was refused."
+
+// Hint returns the line that tells a model how to ask for a wider mode, or ""
+// when none is wider. The caller appends it only where the call may ask.
+func Hint(mode session.SandboxMode) string {
+	var wider []string
+	for _, m := range session.SandboxModes() {
+		if m.Wider(mode) {
+			wider = append(wider, fmt.Sprintf("%q", m))
+		}
+	}
+	if len(wider) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("[sandbox: escalation available — retry this exact operation once with sandbox_permissions "+
+		"set to %s and a justification]", strings.Join(wider, " or "))
+}
+
+// denied makes r the result of a refusal under mode.
+func (r Result) denied(mode session.SandboxMode) Result {
+	r.Denied, r.Failed, r.Code = true, true, CodeDenied
+	if r.Output != "" && !strings.HasSuffix(r.Output, "\n") {
+		r.Output += "\n"
+	}
+	r.Output += Marker(mode) + "\n" + noWorkaround
+	return r
+}
+
+// unavailable is the result of a call that could not be confined.
+func unavailable(why string) Result {
+	return Result{Failed: true, Code: CodeUnavailable, Output: "the call was not run: " + why}
+}
