@@ -1,0 +1,115 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// keptCaps is what root keeps while confined: what build tools and package
+// managers need on their own files. CAP_SYS_ADMIN would undo the mounts, and it
+// or CAP_PERFMON alone opens /proc/PID/environ of any process past Landlock.
+func keptCaps() uint64 {
+	var set uint64
+	for _, c := range []int{
+		unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID,
+		unix.CAP_KILL, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_NET_BIND_SERVICE,
+	} {
+		set |= 1 << c
+	}
+	return set
+}
+
+// onFreshThread runs f on a thread that is never used for anything else and is
+// not the process's first one, and waits for it. The thread dies with the
+// goroutine, since it is never unlocked: whatever f does to it stays there. The
+// first thread must stay as it is because the kernel takes it for the whole
+// process when it decides who may signal or inspect the launcher.
+func onFreshThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer close(done)
+		if unix.Gettid() == unix.Getpid() {
+			onFreshThread(f) // this goroutine keeps the first thread occupied meanwhile
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// confine restricts the calling thread for good. Everything it starts from then
+// on is inside, and nothing else is.
+func confine(o *order, root, temp int) error {
+	rules, err := newRuleset(o)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(rules.fd) }()
+	if err := rules.build(o, root, temp); err != nil {
+		return err
+	}
+	if err := dropCaps(); err != nil {
+		return err
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("set no_new_privs: %w", err)
+	}
+	if err := rules.enforce(); err != nil {
+		return err
+	}
+	return filter(o.Mode == session.ReadOnly).install()
+}
+
+// dropCaps leaves the calling thread at most keptCaps, and nothing at all unless
+// it runs as root: exec gives root what the bounding set leaves, and gives
+// others nothing.
+func dropCaps() error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	keep := keptCaps()
+	if unix.Getuid() != 0 {
+		keep = 0
+	}
+	for c := 0; ; c++ {
+		held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
+		if errors.Is(err, unix.EINVAL) {
+			break // past the last one
+		}
+		if err != nil {
+			return fmt.Errorf("read bounding set: %w", err)
+		}
+		if held == 0 || keep&(1<<c) != 0 {
+			continue
+		}
+		err = unix.Prctl(unix.PR_CAPBSET_DROP, uintptr(c), 0, 0, 0)
+		// Without CAP_SETPCAP it cannot be dropped, and need not be unless we are
+		// root: no_new_privs keeps others from ever drawing on it.
+		if err != nil && (unix.Getuid() == 0 || !errors.Is(err, unix.EPERM)) {
+			return fmt.Errorf("drop capability %d: %w", c, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
+		return fmt.Errorf("clear ambient capabilities: %w", err)
+	}
+	for i := range data {
+		half := uint32(keep >> (32 * i))
+		data[i].Effective &= half
+		data[i].Permitted &= half
+		data[i].Inheritable = 0
+	}
+	if err := unix.Capset(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("drop capabilities: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"context"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Perform is Run behind the permit.
+func (w *Workspace) Perform(ctx context.Context, mode session.SandboxMode, op Op, lease Lease) (Result, error) {
+	return w.run(ctx.Done(), lease, mode, op)
+}
+
+// WithMaxABI makes the launcher believe in no Landlock ABI above abi.
+func (c Config) WithMaxABI(abi int) Config {
+	c.maxABI = abi
+	return c
+}
+
+// WithoutMounts makes the Runner do without mount namespaces.
+func (c Config) WithoutMounts() Config {
+	c.noMounts = true
+	return c
+}

@@ -1,0 +1,236 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Main runs the launcher, or the second stage it starts, when this process was
+// started as one, and never returns then. Else it returns at once. Call it first
+// in main and in TestMain.
+func Main() {
+	if len(os.Args) == 0 {
+		return
+	}
+	switch os.Args[0] {
+	case launcherName:
+		// The first thread stays with this goroutine: see onFreshThread.
+		runtime.LockOSThread()
+		os.Exit(launcherStage())
+	case performName:
+		os.Exit(performStage())
+	}
+}
+
+// control is the launcher's end of the socket to the worker.
+type control struct {
+	file     *os.File
+	decoder  *json.Decoder
+	renewals chan time.Duration // sent by listen, which closes it
+}
+
+// send reports to the worker. A worker that is gone needs no report.
+func (c *control) send(n notice) { _ = json.NewEncoder(c.file).Encode(n) }
+
+// fail reports that nothing was started, or that it could not be.
+func (c *control) fail(stage string, err error) int {
+	f := failure{Stage: stage, Message: err.Error()}
+	var errno syscall.Errno
+	if errors.As(err, &errno) {
+		f.Errno = int(errno)
+	}
+	c.send(notice{Failure: &f})
+	return 0
+}
+
+// listen passes on renewals until the worker closes its end or is gone.
+func (c *control) listen() {
+	defer close(c.renewals)
+	for {
+		var r renewal
+		if err := c.decoder.Decode(&r); err != nil {
+			return
+		}
+		c.renewals <- r.Deadline
+	}
+}
+
+// launcherStage is the life of a launcher: it reads its order, starts the command
+// behind the fence, and returns when nothing the command started is left. The
+// launcher itself stays outside the fence, so that the command can neither
+// signal nor inspect it.
+func launcherStage() int {
+	if err := unix.CloseRange(controlFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return 1 // whatever this process inherited would leak: say nothing, run nothing
+	}
+	if err := unix.SetNonblock(controlFD, true); err != nil {
+		return 1
+	}
+	file := os.NewFile(controlFD, "control")
+	c := &control{file: file, decoder: json.NewDecoder(file), renewals: make(chan time.Duration)}
+	var o order
+	if err := c.decoder.Decode(&o); err != nil {
+		return 1
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
+	root, err := prepare(&o)
+	if err != nil {
+		return c.fail(stageConfine, err)
+	}
+	lease, err := newAlarm(o.Deadline)
+	if err != nil {
+		return c.fail(stageConfine, err)
+	}
+	child, stage, err := start(c, &o, root)
+	if err != nil {
+		return c.fail(stage, err)
+	}
+	go c.listen()
+	end := supervise(c, child, lease, o.Timeout, stop)
+	c.send(notice{Ending: &end})
+	return 0
+}
+
+// dirs are the directories an order grants, opened in this mount namespace.
+type dirs struct{ root, temp int }
+
+// prepare does what concerns the whole process and must precede the fence.
+func prepare(o *order) (dirs, error) {
+	unix.Umask(0o022)
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
+		return dirs{}, fmt.Errorf("forbid core dumps: %w", err)
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return dirs{}, fmt.Errorf("become reaper: %w", err)
+	}
+	if o.Mounts {
+		if err := hide(o); err != nil {
+			return dirs{}, err
+		}
+	}
+	root, err := reopen(rootFD, o.Root)
+	if err != nil {
+		return dirs{}, err
+	}
+	temp, err := reopen(tempFD, o.Temp)
+	return dirs{root: root, temp: temp}, err
+}
+
+// reopen opens path and checks that it is the directory the worker meant, which
+// it handed over as old. The worker's descriptor itself must not be used: it
+// leads into the worker's mount namespace, where nothing is hidden.
+func reopen(old int, path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", path, err)
+	}
+	var want, got unix.Stat_t
+	if err := errors.Join(unix.Fstat(old, &want), unix.Fstat(fd, &got)); err != nil {
+		return -1, fmt.Errorf("stat %s: %w", path, err)
+	}
+	if want.Dev != got.Dev || want.Ino != got.Ino {
+		return -1, fmt.Errorf("%s is another directory than when the workspace was opened: %w", path, unix.ESTALE)
+	}
+	return fd, nil
+}
+
+// start confines and starts the command. Confinement and fork happen on one
+// fresh thread; the child inherits that thread's restrictions at fork, so there
+// is no moment in which it runs without them.
+func start(c *control, o *order, d dirs) (pid int, stage string, err error) {
+	cmd, err := newCommand(o, d.root)
+	if err != nil {
+		return 0, stageConfine, err
+	}
+	onFreshThread(func() {
+		if o.confined() {
+			if stage, err = stageConfine, confine(o, d.root, d.temp); err != nil {
+				return
+			}
+		}
+		if o.Deadline != 0 && BootTime() >= o.Deadline {
+			stage, err = stageLease, ErrLeaseOver
+			return
+		}
+		c.send(notice{Ready: true})
+		stage = stageExec
+		pid, err = syscall.ForkExec(cmd.path, cmd.argv, &cmd.attr)
+	})
+	cmd.closeInput()
+	return pid, stage, err
+}
+
+// command is what a launcher starts.
+type command struct {
+	path  string
+	argv  []string
+	attr  syscall.ProcAttr
+	input *os.File // closed after the start, if there is one
+}
+
+func (c *command) closeInput() {
+	if c.input != nil {
+		_ = c.input.Close()
+	}
+}
+
+// newCommand makes a shell call a shell, and any file operation this binary once
+// more. File operations are not done on a confined thread of the launcher:
+// whether every system call of such code stays on that thread would hang on the
+// inside of the standard library, while in a process that was started confined
+// every thread is, whatever the code does.
+func newCommand(o *order, root int) (*command, error) {
+	c := &command{attr: syscall.ProcAttr{
+		Dir: "/proc/self/fd/" + strconv.Itoa(root),
+		Sys: &syscall.SysProcAttr{Setsid: true},
+	}}
+	if o.Op.Shell != nil {
+		c.path, c.argv = shell(o.Op.Shell.Command)
+		c.attr.Env = o.Env
+		c.attr.Files = []uintptr{0, 1, 2}
+		return c, nil
+	}
+	c.path, c.argv = "/proc/self/exe", []string{performName}
+	c.attr.Env = launcherEnv()
+	data, err := o.request()
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make pipe: %w", err)
+	}
+	go func() {
+		_, _ = io.WriteString(w, string(data)) // a reader that died is seen by its exit
+		_ = w.Close()
+	}()
+	c.input = r
+	c.attr.Files = []uintptr{r.Fd(), 1, 2}
+	return c, nil
+}
+
+// shell picks the shell of the host.
+func shell(line string) (path string, argv []string) {
+	if _, err := os.Stat("/bin/bash"); err == nil {
+		return "/bin/bash", []string{"bash", "-c", line}
+	}
+	return "/bin/sh", []string{"sh", "-c", line}
+}
+
+// launcherEnv is all the environment launchers get: they are short-lived and
+// single-minded, so the collector stays off.
+func launcherEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1"} }

@@ -1,0 +1,52 @@
+//go:build !linux || !(amd64 || arm64)
+
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/entail-fleet/entail/policy"
+)
+
+// BootTime returns the time of day: nothing on this system holds a lease.
+func BootTime() time.Duration { return time.Duration(time.Now().UnixNano()) }
+
+// Main returns at once: there is no launcher on this system.
+func Main() {}
+
+// Runner refuses every call: there is no fence on this system.
+type Runner struct{}
+
+// New returns a Runner that refuses every call, and ErrUnavailable.
+func New(Config) (*Runner, error) {
+	return &Runner{}, fmt.Errorf("%w: a fence exists on Linux on amd64 and arm64 only", ErrUnavailable)
+}
+
+// Workspace is a directory in which no call can be run.
+type Workspace struct{ root string }
+
+// Workspace returns a workspace that refuses every call.
+func (*Runner) Workspace(root string) (*Workspace, error) {
+	if !filepath.IsAbs(root) {
+		return nil, errors.New("the workspace is not an absolute path")
+	}
+	return &Workspace{root: root}, nil
+}
+
+// Root returns the path of the workspace.
+func (w *Workspace) Root() string { return w.root }
+
+// Close does nothing.
+func (*Workspace) Close() error { return nil }
+
+// Run refuses every call with CodeUnavailable.
+func (*Workspace) Run(_ context.Context, p policy.Permit, _ Op, _ Lease) (Result, error) {
+	if !p.Sealed() {
+		return Result{}, ErrNotPermitted
+	}
+	return unavailable("this system has no fence"), nil
+}

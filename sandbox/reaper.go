@@ -1,0 +1,237 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sweepEvery is how often a sweep looks for processes again while those it has
+// killed are on their way out.
+const sweepEvery = 2 * time.Millisecond
+
+// reaper collects the exit statuses of the command and of all it left behind,
+// which become the launcher's children when their parents die.
+type reaper struct {
+	child  int
+	exited chan unix.WaitStatus // the command's own status; sent once by run
+	gone   chan struct{}        // closed by run when no process is left
+}
+
+// run reaps until there is nothing left to reap.
+func (r *reaper) run() {
+	defer close(r.gone)
+	for {
+		var ws unix.WaitStatus
+		pid, err := unix.Wait4(-1, &ws, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // ECHILD
+			return
+		case pid == r.child:
+			r.exited <- ws
+		}
+	}
+}
+
+// supervise waits for the command to end, or ends it, and then ends everything
+// it started.
+func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop <-chan os.Signal) ending {
+	r := &reaper{child: child, exited: make(chan unix.WaitStatus, 1), gone: make(chan struct{})}
+	go r.run()
+	clock := time.NewTimer(timeout)
+	defer clock.Stop()
+	var end ending
+	for waiting := true; waiting; {
+		waiting = false
+		select {
+		case status := <-r.exited:
+			r.exited <- status // it is read again below
+		case deadline, open := <-c.renewals:
+			if waiting = open && lease.set(deadline) == nil; !waiting {
+				end.Cause = causeStopped
+			}
+		case <-lease.rings:
+			if waiting = !lease.over(); !waiting {
+				end.Cause = causeLease
+			}
+		case <-clock.C:
+			end.Cause = causeTimeout
+		case <-stop:
+			end.Cause = causeStopped
+		}
+	}
+	end.Swept = r.sweep()
+	status := <-r.exited
+	end.Code = status.ExitStatus()
+	if status.Signaled() {
+		end.Signal = int(status.Signal())
+		end.Code = 128 + end.Signal
+	}
+	return end
+}
+
+// sweep kills all descendants of this process until there are none, and counts
+// them without the command itself. It stops them first, until a look finds no
+// new one: a stopped process cannot start another, so none slips through between
+// the look and the kill. SIGSTOP and SIGKILL cannot be caught, and nothing can
+// leave the tree while this process is the reaper of all below it.
+func (r *reaper) sweep() int {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	swept := map[int]bool{}
+	for {
+		select {
+		case <-r.gone: // the common case: nothing was left
+			return len(swept)
+		default:
+		}
+		stopped := map[int]process{}
+		for fresh := true; fresh; {
+			fresh = false
+			for _, p := range descendants() {
+				if _, known := stopped[p.pid]; !known {
+					stopped[p.pid], fresh = p, true
+					p.signal(unix.SIGSTOP)
+				}
+			}
+		}
+		for _, p := range stopped {
+			p.signal(unix.SIGKILL)
+			if p.pid != r.child && !p.dead {
+				swept[p.pid] = true
+			}
+		}
+		select {
+		case <-r.gone:
+			return len(swept)
+		case <-tick.C:
+		}
+	}
+}
+
+// process is a descendant at the moment of a look.
+type process struct {
+	pid, parent int
+	dead        bool // not reaped yet; other threads of it may still live
+}
+
+// signal sends sig unless the number has been given to another process since
+// the look: the descriptor is opened first, and the parent is compared then.
+func (p process) signal(sig unix.Signal) {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	if err != nil {
+		return
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if now, ok := look(p.pid); !ok || now.parent != p.parent && now.parent != os.Getpid() {
+		return // another sweep round finds it if it is still ours
+	}
+	_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// descendants lists the processes below this one.
+func descendants() []process {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = dir.Close() }()
+	names, _ := dir.Readdirnames(-1) // what cannot be listed now is found in the next round
+	children := map[int][]process{}
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			if p, ok := look(pid); ok {
+				children[p.parent] = append(children[p.parent], p)
+			}
+		}
+	}
+	found := children[os.Getpid()]
+	for i := 0; i < len(found); i++ {
+		found = append(found, children[found[i].pid]...)
+	}
+	return found
+}
+
+// look reads a process's parent and state. Its name, which it chooses itself,
+// stands in parentheses: what follows the last one is the kernel's.
+func look(pid int) (process, bool) {
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, false
+	}
+	s := string(data)
+	fields := strings.Fields(s[strings.LastIndex(s, ")")+1:])
+	if len(fields) < 2 {
+		return process{}, false
+	}
+	parent, err := strconv.Atoi(fields[1])
+	return process{pid: pid, parent: parent, dead: fields[0] == "Z" || fields[0] == "X"}, err == nil
+}
+
+// alarm rings when the boot clock passes a moment. The boot clock goes on while
+// the machine is suspended, as the other side's view of a lease does.
+type alarm struct {
+	timer    *os.File
+	deadline time.Duration
+	rings    chan struct{} // sent by wait
+}
+
+// newAlarm arms an alarm; zero arms none.
+func newAlarm(deadline time.Duration) (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make lease timer: %w", err)
+	}
+	a := &alarm{timer: os.NewFile(uintptr(fd), "lease"), rings: make(chan struct{}, 1)}
+	if err := a.set(deadline); err != nil {
+		return nil, err
+	}
+	go a.wait()
+	return a, nil
+}
+
+// set moves the alarm.
+func (a *alarm) set(deadline time.Duration) error {
+	a.deadline = deadline
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(deadline))}
+	conn, err := a.timer.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("set lease timer: %w", err)
+	}
+	var set error
+	err = conn.Control(func(fd uintptr) {
+		set = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil)
+	})
+	if err == nil {
+		err = set
+	}
+	if err != nil {
+		return fmt.Errorf("set lease timer: %w", err)
+	}
+	return nil
+}
+
+// over says whether the moment has passed. A ring may be older than the last
+// renewal, so it proves nothing.
+func (a *alarm) over() bool { return a.deadline != 0 && BootTime() >= a.deadline }
+
+func (a *alarm) wait() {
+	var buf [8]byte
+	for {
+		if _, err := a.timer.Read(buf[:]); err != nil {
+			return
+		}
+		if binary.NativeEndian.Uint64(buf[:]) > 0 {
+			a.rings <- struct{}{}
+		}
+	}
+}

@@ -1,0 +1,70 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxLinks is how many links a path may lead through, as in the kernel.
+const maxLinks = 40
+
+// resolve follows every link in an absolute path, one component after the other,
+// so that ".." means the parent of what was reached. From the first component
+// that does not exist, the rest is taken as it stands. The answer can be out of
+// date when it is used: it names things and picks the directory to work in, and
+// the fence, which looks again, holds either way.
+func resolve(path string) (string, error) {
+	done, todo := "/", strings.Split(path, "/")
+	links := 0
+	for len(todo) > 0 {
+		name := todo[0]
+		todo = todo[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			done = filepath.Dir(done)
+			continue
+		}
+		next := filepath.Join(done, name)
+		info, err := os.Lstat(next)
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+			for _, rest := range todo {
+				if rest == ".." {
+					return "", fmt.Errorf("%s does not exist: %w", next, fs.ErrNotExist)
+				}
+			}
+			return filepath.Join(append([]string{next}, todo...)...), nil
+		case err != nil:
+			return "", err
+		case info.Mode()&fs.ModeSymlink == 0:
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("%s: %w", path, syscall.ELOOP)
+		}
+		target, err := os.Readlink(next)
+		if err != nil {
+			return "", err
+		}
+		if filepath.IsAbs(target) {
+			done = "/"
+		}
+		todo = append(strings.Split(target, "/"), todo...)
+	}
+	return done, nil
+}
+
+// within reports whether path is dir or lies below it. Both are resolved.
+func within(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}

@@ -1,0 +1,294 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+const (
+	// pipeGrace bounds the wait for output after the launcher has ended. Only a
+	// danger-full-access call can have passed its pipe to a stranger.
+	pipeGrace = 2 * time.Second
+	// sweepGrace bounds the wait for a launcher that was told to end its call.
+	// Nothing but a process the kernel cannot kill makes it take long.
+	sweepGrace = 15 * time.Second
+)
+
+// run runs a call under mode. It is what is behind the permit.
+func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxMode, op Op) (Result, error) {
+	if err := op.validate(); err != nil {
+		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	o := order{
+		Mode: mode, Root: w.Root(), Temp: w.temp.Name(), MaxABI: w.runner.cfg.maxABI,
+		Env: w.environ(), Timeout: op.timeout(), Cap: w.runner.cfg.OutputCap, Op: op,
+	}
+	if o.confined() {
+		if why := w.fit(); why != "" {
+			return unavailable(why), nil
+		}
+		o.Hidden = w.hidden
+		o.Mounts = len(w.hidden) > 0 && w.runner.ns != noNamespaces
+	}
+	if lease != nil {
+		o.Deadline = max(lease.Deadline(), 1) // zero would mean none
+	}
+	l := w.newLaunch(&o)
+	told, err := l.run(stop, lease)
+	if err != nil {
+		return Result{}, err
+	}
+	return l.result(told)
+}
+
+// launch is one run of a launcher.
+type launch struct {
+	order  *order
+	cmd    *exec.Cmd
+	stdout output
+	stderr output
+	extra  []*os.File
+}
+
+// output is where a stream goes.
+type output interface {
+	io.Writer
+	String() string
+	Truncated() bool
+}
+
+func (w *Workspace) newLaunch(o *order) *launch {
+	l := &launch{order: o, stdout: newSnippet(o.Cap), stderr: newSnippet(o.Cap)}
+	if o.Op.Shell == nil {
+		// One JSON object, in which a byte can take six.
+		l.stdout = &whole{room: 6*o.Cap + 64<<10}
+	}
+	l.extra = []*os.File{w.root, w.temp}
+	l.cmd = &exec.Cmd{
+		Path:        w.runner.cfg.Executable,
+		Args:        []string{launcherName},
+		Env:         launcherEnv(),
+		Stdout:      l.stdout,
+		Stderr:      l.stderr,
+		WaitDelay:   pipeGrace,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
+	}
+	if !o.Mounts {
+		return l
+	}
+	attr := l.cmd.SysProcAttr
+	attr.Cloneflags = unix.CLONE_NEWNS
+	if w.runner.ns == userNamespaces {
+		attr.Cloneflags |= unix.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP} // dropped before the command starts
+	}
+	return l
+}
+
+// report is what a launcher told, put together.
+type report struct {
+	failure *failure
+	ready   bool
+	ending  *ending
+	waited  error // how the launcher itself ended
+}
+
+// run starts the launcher, hands it its order, and waits for its end.
+func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
+	conn, theirs, err := socketPair()
+	if err != nil {
+		return report{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
+	}
+	defer func() { _ = conn.Close() }()
+	l.cmd.ExtraFiles = append([]*os.File{theirs}, l.extra...)
+	err = errors.Join(l.cmd.Start(), theirs.Close())
+	if err != nil {
+		return report{}, fmt.Errorf("%w: start launcher: %w", ErrNotStarted, err)
+	}
+	done := make(chan report, 1)
+	go func() {
+		told := l.listen(conn)
+		told.waited = l.cmd.Wait()
+		done <- told
+	}()
+	encoder := json.NewEncoder(conn)
+	// A launcher that is gone is noticed by the other goroutine.
+	_ = encoder.Encode(l.order)
+	var renewed <-chan struct{}
+	if lease != nil {
+		renewed = lease.Renewed()
+	}
+	var late <-chan time.Time
+	for {
+		select {
+		case told := <-done:
+			return told, nil
+		case _, open := <-renewed:
+			if !open {
+				renewed = nil
+				continue
+			}
+			_ = encoder.Encode(renewal{Deadline: max(lease.Deadline(), 1)})
+		case <-stop:
+			stop = nil
+			_ = conn.CloseWrite() // the launcher ends the call and still reports
+			renewed = nil
+			late = time.After(sweepGrace)
+		case <-late:
+			_ = l.cmd.Process.Kill()
+			told := <-done
+			return told, fmt.Errorf("%w: a process of the call cannot be killed", ErrLost)
+		}
+	}
+}
+
+// listen reads the launcher's notices to their end.
+func (l *launch) listen(r io.Reader) report {
+	var told report
+	for dec := json.NewDecoder(r); ; {
+		var n notice
+		if err := dec.Decode(&n); err != nil {
+			return told
+		}
+		switch {
+		case n.Failure != nil:
+			told.failure = n.Failure
+		case n.Ending != nil:
+			told.ending = n.Ending
+		case n.Ready:
+			told.ready = true
+		}
+	}
+}
+
+// socketPair makes the control socket.
+func socketPair() (*net.UnixConn, *os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make control socket: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "control"), os.NewFile(uintptr(fds[1]), "control")
+	conn, err := net.FileConn(ours)
+	err = errors.Join(err, ours.Close())
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("make control socket: %w", err), theirs.Close())
+	}
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		panic("unreachable: a unix socket is a UnixConn")
+	}
+	return unixConn, theirs, nil
+}
+
+// result judges a report.
+func (l *launch) result(told report) (Result, error) {
+	if f := told.failure; f != nil {
+		switch {
+		case f.Stage == stageLease:
+			return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, ErrLeaseOver)
+		case f.Stage == stageConfine && l.order.confined():
+			return unavailable(f.Message), nil
+		case f.Stage == stageExec && l.order.Op.Shell != nil:
+			return Result{Failed: true, ExitCode: execExit(f.Errno), Output: "start the shell: " + f.Message}, nil
+		}
+		return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Message)
+	}
+	switch {
+	case told.ending != nil:
+	case told.ready:
+		return Result{}, fmt.Errorf("%w: %w", ErrLost, told.waited)
+	default:
+		return Result{}, fmt.Errorf("%w: the launcher ended at once: %w", ErrNotStarted, told.waited)
+	}
+	var res Result
+	var err error
+	if l.order.Op.Shell != nil {
+		res = l.shellResult(*told.ending)
+	} else {
+		res, err = l.fileResult(*told.ending)
+	}
+	if told.ending.Cause == causeLease {
+		err = errors.Join(err, ErrLeaseOver)
+	}
+	return res, err
+}
+
+// execExit is what a shell would say of a program it could not start.
+func execExit(errno int) int {
+	if syscall.Errno(errno) == unix.ENOENT {
+		return 127
+	}
+	return 126
+}
+
+func (l *launch) shellResult(end ending) Result {
+	res := Result{
+		ExitCode: end.Code,
+		Swept:    end.Swept,
+		TimedOut: end.Cause == causeTimeout,
+		Failed:   end.Code != 0 || end.Cause != "",
+	}
+	if end.Signal != 0 {
+		res.Signal = unix.SignalName(syscall.Signal(end.Signal))
+	}
+	out, errs := l.stdout.String(), l.stderr.String()
+	res.Output = out
+	if errs != "" {
+		if out != "" && !strings.HasSuffix(out, "\n") {
+			res.Output += "\n"
+		}
+		res.Output += errs
+	}
+	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated()
+	if l.order.confined() && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(errs) {
+		res = res.denied(l.order.Mode)
+	}
+	return res
+}
+
+// refusal looks in the standard error of a failed command for what the fence's
+// errnos read like. The words are the kernel's, in the C locale.
+func refusal(stderr string) bool {
+	for _, errno := range []syscall.Errno{unix.EACCES, unix.EPERM, unix.EROFS} {
+		if strings.Contains(strings.ToLower(stderr), errno.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
+// fileResult reads what the second stage said. If it was ended it may have said
+// nothing; if it ended by itself and said nothing, what it did is unknown.
+func (l *launch) fileResult(end ending) (Result, error) {
+	res := Result{Swept: end.Swept, TimedOut: end.Cause == causeTimeout}
+	if end.Cause != "" {
+		res.Failed, res.Code, res.Output = true, CodeFailed, "the operation was ended before it was done"
+		return res, nil
+	}
+	var p performance
+	err := json.Unmarshal([]byte(l.stdout.String()), &p)
+	if end.Code != 0 || err != nil {
+		return res, fmt.Errorf("%w: the file operation exited with %d: %s", ErrLost, end.Code, l.stderr)
+	}
+	res.Output, res.Code, res.Truncated, res.Failed = p.Output, p.Code, p.Truncated, p.Code != ""
+	if p.Denied {
+		res = res.denied(l.order.Mode)
+	}
+	return res, nil
+}

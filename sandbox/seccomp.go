@@ -1,0 +1,184 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Offsets in struct seccomp_data. Both supported machines are little-endian, so
+// the low half of an argument comes first.
+const (
+	offNr   = 0
+	offArch = 4
+	offArg0 = 16
+	offArg1 = 24
+)
+
+// x32Bit marks a call of the x32 ABI, whose numbers a filter written for amd64
+// would not recognise. On arm64 no call has it.
+const x32Bit = 0x40000000
+
+const namespaceFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWTIME
+
+// fsIocFSSetXattr is FS_IOC_FSSETXATTR, which x/sys does not define.
+const fsIocFSSetXattr = 0x401c5820
+
+// program is a classic BPF program under construction.
+type program []unix.SockFilter
+
+func (p *program) stmt(code uint16, k uint32) {
+	*p = append(*p, unix.SockFilter{Code: code, K: k})
+}
+
+// jump appends a conditional jump over yes or no instructions.
+func (p *program) jump(code uint16, k uint32, yes, no uint8) {
+	*p = append(*p, unix.SockFilter{Code: code, K: k, Jt: yes, Jf: no})
+}
+
+func (p *program) load(off uint32) { p.stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, off) }
+
+func (p *program) fail(errno unix.Errno) {
+	p.stmt(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(errno))
+}
+
+func (p *program) allow() { p.stmt(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW) }
+
+// deny makes each of the calls fail. The number must be loaded.
+func (p *program) deny(errno unix.Errno, calls ...uint32) {
+	for _, nr := range calls {
+		p.jump(jeq, nr, 0, 1)
+		p.fail(errno)
+	}
+}
+
+const (
+	jeq  = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
+	jge  = unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K
+	jset = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
+)
+
+// onCall appends body for one call only. A body may clobber the accumulator; it
+// must end in a return.
+func (p *program) onCall(nr uint32, body program) {
+	p.jump(jeq, nr, 0, uint8(len(body)))
+	*p = append(*p, body...)
+}
+
+// filter builds the program that every confined call runs under. What it names
+// fails; all else is left to Landlock and to the ordinary rights.
+func filter(readOnly bool) program {
+	var p program
+	p.load(offArch)
+	p.jump(jeq, auditArch, 1, 0)
+	p.stmt(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_KILL_PROCESS) // foreign numbers mean other calls
+	p.load(offNr)
+	p.jump(jge, x32Bit, 0, 1)
+	p.fail(unix.ENOSYS)
+
+	if readOnly {
+		p.deny(unix.EROFS, metadataCalls()...)
+	}
+	p.deny(unix.ENOSYS, unix.SYS_CLONE3) // its flags are out of a filter's reach; all fall back to clone
+	p.deny(unix.EPERM, deniedCalls()...)
+	p.onCall(unix.SYS_CLONE, failIfSet(offArg0, namespaceFlags))
+	p.onCall(unix.SYS_UNSHARE, failIfSet(offArg0, namespaceFlags))
+	p.onCall(unix.SYS_PRLIMIT64, failUnlessZero(offArg0))
+	p.onCall(unix.SYS_IOCTL, ioctls())
+	p.onCall(unix.SYS_SOCKETPAIR, socketpairs())
+	p.allow()
+	return p
+}
+
+func failIfSet(off, bits uint32) program {
+	var p program
+	p.load(off)
+	p.jump(jset, bits, 0, 1)
+	p.fail(unix.EPERM)
+	p.allow()
+	return p
+}
+
+func failUnlessZero(off uint32) program {
+	var p program
+	p.load(off)
+	p.jump(jeq, 0, 1, 0)
+	p.fail(unix.EPERM)
+	p.allow()
+	return p
+}
+
+// ioctls refuses typing into a terminal and changing a file's flags, which works
+// through a descriptor opened for reading.
+func ioctls() program {
+	var p program
+	p.load(offArg1)
+	p.deny(unix.EPERM, unix.TIOCSTI, unix.TIOCLINUX, unix.FS_IOC_SETFLAGS, fsIocFSSetXattr)
+	p.allow()
+	return p
+}
+
+// socketpairs allows connected pairs only: one of datagrams could still send to
+// any named socket.
+func socketpairs() program {
+	var p program
+	p.load(offArg0)
+	p.jump(jeq, unix.AF_UNIX, 1, 0)
+	p.fail(unix.EPERM)
+	p.load(offArg1)
+	p.stmt(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, 0xf) // the type without its flags
+	p.jump(jeq, unix.SOCK_STREAM, 2, 0)
+	p.jump(jeq, unix.SOCK_SEQPACKET, 1, 0)
+	p.fail(unix.EPERM)
+	p.allow()
+	return p
+}
+
+// install puts the calling thread, and all it will start, under the program.
+func (p program) install() error {
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	if errno != 0 {
+		return fmt.Errorf("install seccomp filter: %w", errno)
+	}
+	return nil
+}
+
+// deniedCalls lists what no confined call may use: making sockets, io_uring
+// (which opens and connects past a filter), mounts, namespaces, other processes'
+// descriptors, and what changes the machine rather than the workspace.
+// Landlock has no hook for most of them.
+func deniedCalls() []uint32 {
+	return append([]uint32{
+		unix.SYS_SOCKET,
+		unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
+		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOUNT_SETATTR,
+		unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_MOVE_MOUNT,
+		unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_FSPICK,
+		unix.SYS_SETNS,
+		unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD,
+		unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY,
+		unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PIDFD_GETFD, unix.SYS_FANOTIFY_INIT,
+		unix.SYS_KEXEC_LOAD, unix.SYS_INIT_MODULE, unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE,
+		unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_SYSLOG,
+		unix.SYS_QUOTACTL, unix.SYS_QUOTACTL_FD, unix.SYS_SETHOSTNAME, unix.SYS_SETDOMAINNAME,
+		unix.SYS_SETTIMEOFDAY, unix.SYS_CLOCK_SETTIME, unix.SYS_CLOCK_ADJTIME, unix.SYS_ADJTIMEX,
+		unix.SYS_FILE_SETATTR,
+	}, archDeniedCalls()...)
+}
+
+// metadataCalls lists what changes mode, owner, times or attributes. Landlock
+// has no hook for them; read-only mode refuses them all.
+func metadataCalls() []uint32 {
+	return append([]uint32{
+		unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2,
+		unix.SYS_FCHOWN, unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT,
+		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
+		unix.SYS_REMOVEXATTR, unix.SYS_LREMOVEXATTR, unix.SYS_FREMOVEXATTR, unix.SYS_REMOVEXATTRAT,
+		unix.SYS_FILE_SETATTR,
+	}, archMetadataCalls()...)
+}
