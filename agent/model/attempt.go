@@ -77,7 +77,7 @@ func checkResponse(res *http.Response) error {
 	if err != nil || kind != "text/event-stream" {
 		return &Error{Kind: KindMalformed, Status: res.StatusCode, Err: fmt.Errorf(
 			"answered with %q instead of an event stream: check the base URL, which often ends in /v1",
-			oneLine(res.Header.Get("Content-Type")))}
+			res.Header.Get("Content-Type"))}
 	}
 	return nil
 }

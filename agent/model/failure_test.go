@@ -40,24 +40,25 @@ func TestStepRetriesWhatMayPass(t *testing.T) {
 		first    modeltest.Step
 		status   int
 		streamed string
+		reason   string
 	}{
-		{"429", modeltest.TooManyRequests(""), 429, "once upon a time"},
-		{"500", modeltest.ServerError(), 500, "once upon a time"},
+		{"429", modeltest.TooManyRequests(""), 429, "once upon a time", "Rate limit reached"},
+		{"500", modeltest.ServerError(), 500, "once upon a time", "The server had an error"},
 		{"502 with a page", func(w http.ResponseWriter, _ *http.Request, _ modeltest.Request) {
 			w.Header().Set("Content-Type", "text/html")
 			w.WriteHeader(http.StatusBadGateway)
 			_, _ = w.Write([]byte("<html>bad gateway</html>"))
-		}, 502, "once upon a time"},
-		{"408", modeltest.Status(408, "timeout", "", "too slow"), 408, "once upon a time"},
-		{"cut before the first token", modeltest.Cut(1, story), 0, "once upon a time"},
-		{"cut in mid-stream", modeltest.Cut(3, story), 0, "once upon once upon a time"},
-		{"ended in mid-stream", modeltest.End(3, story), 0, "once upon once upon a time"},
-		{"cut in mid-call", modeltest.Cut(3, modeltest.Reply{Calls: []modeltest.Call{{ID: "a", Name: "bash", Arguments: `{"command":"rm -rf /tmp/a/b"}`}}}), 0, "once upon a time"},
-		{"no answer", modeltest.Silent(), 0, "once upon a time"},
-		{"stall in mid-stream", modeltest.Stall(2, story), 0, "once once upon a time"},
-		{"error in mid-stream", modeltest.Frames(story.Frames(modeltest.Request{})[1], `{"error":{"message":"overloaded","type":"server_error"}}`), 0, "once once upon a time"},
-		{"gave up", modeltest.Reply{Finish: "insufficient_system_resource"}.Step(), 0, "once upon a time"},
-		{"nothing", modeltest.Frames(modeltest.Done), 0, "once upon a time"},
+		}, 502, "once upon a time", "gave no reason"},
+		{"408", modeltest.Status(408, "timeout", "", "too slow"), 408, "once upon a time", "too slow"},
+		{"cut before the first token", modeltest.Cut(1, story), 0, "once upon a time", "unexpected EOF"},
+		{"cut in mid-stream", modeltest.Cut(3, story), 0, "once upon once upon a time", "unexpected EOF"},
+		{"ended in mid-stream", modeltest.End(3, story), 0, "once upon once upon a time", "cut off before its end"},
+		{"cut in mid-call", modeltest.Cut(3, modeltest.Reply{Calls: []modeltest.Call{{ID: "a", Name: "bash", Arguments: `{"command":"rm -rf /tmp/a/b"}`}}}), 0, "once upon a time", "unexpected EOF"},
+		{"no answer", modeltest.Silent(), 0, "once upon a time", "no answer within 500ms"},
+		{"stall in mid-stream", modeltest.Stall(2, story), 0, "once once upon a time", "no more of the answer within 500ms"},
+		{"error in mid-stream", modeltest.Frames(story.Frames(modeltest.Request{})[1], `{"error":{"message":"overloaded","type":"server_error"}}`), 0, "once once upon a time", "overloaded"},
+		{"gave up", modeltest.Reply{Finish: "insufficient_system_resource"}.Step(), 0, "once upon a time", "insufficient_system_resource"},
+		{"nothing", modeltest.Frames(modeltest.Done), 0, "once upon a time", "the answer is empty"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -85,11 +86,39 @@ func TestStepRetriesWhatMayPass(t *testing.T) {
 			}
 			if e := asError(t, cause); e.Kind != model.KindTransient || e.Status != tt.status {
 				t.Errorf("cause %s %d, want transient %d: %v", e.Kind, e.Status, tt.status, e)
+			} else if !strings.Contains(e.Error(), tt.reason) {
+				t.Errorf("cause %v, want …%s…", e, tt.reason)
 			}
 			if n := len(srv.Requests()); n != 2 {
 				t.Errorf("%d requests, want 2", n)
 			}
 		})
+	}
+}
+
+// TestSlowIsNotStalled streams for longer than either limit, but never pauses for
+// as long.
+func TestSlowIsNotStalled(t *testing.T) {
+	t.Parallel()
+	const limit = 1500 * time.Millisecond
+	reply := modeltest.Reply{Text: strings.Split("as slow as it may be", "")}
+	srv := modeltest.NewServer(t, func(w http.ResponseWriter, r *http.Request, req modeltest.Request) {
+		ticker := time.NewTicker(limit / 10)
+		defer ticker.Stop()
+		w.Header().Set("Content-Type", "text/event-stream")
+		for _, frame := range reply.Frames(req) {
+			_, _ = fmt.Fprintf(w, "data: %s\n\n", frame)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-ticker.C:
+			case <-r.Context().Done():
+				return
+			}
+		}
+	})
+	client := newClient(t, srv.URL, func(c *model.OpenAIConfig) { c.FirstByte, c.Idle, c.Retries = limit, limit, -1 })
+	if _, err := client.Step(t.Context(), question(), nil); err != nil {
+		t.Errorf("Step: %v", err)
 	}
 }
 

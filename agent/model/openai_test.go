@@ -144,6 +144,15 @@ func TestStepReadsEndpointsThatStray(t *testing.T) {
 			model.Response{Calls: []model.Call{{ID: "a", Name: "read", Arguments: `{"p":1}`}, {ID: "b", Name: "read", Arguments: "{}"}}, Finish: "tool_calls"},
 		},
 		{
+			"calls without an index and an id",
+			[]string{
+				`{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"read","arguments":"{\"p\""}}]}}]}`,
+				`{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"arguments":":1}"}},{"function":{"name":"read","arguments":"{}"}}]}}]}`,
+				finish, modeltest.Done,
+			},
+			model.Response{Calls: []model.Call{{Name: "read", Arguments: `{"p":1}`}, {Name: "read", Arguments: "{}"}}, Finish: "tool_calls"},
+		},
+		{
 			"the index 0 for every call",
 			[]string{
 				`{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"a","function":{"name":"read","arguments":"{}"}},{"index":0,"id":"b","function":{"name":"list","arguments":"{}"}}]}}]}`,

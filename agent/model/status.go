@@ -22,7 +22,7 @@ const (
 func statusError(res *http.Response) *Error {
 	e := &Error{Kind: statusKind(res.StatusCode), Status: res.StatusCode, RetryAfter: retryAfter(res.Header)}
 	if location, err := res.Location(); err == nil && res.StatusCode/100 == 3 {
-		e.Err = errors.New("redirects to " + location.Scheme + "://" + oneLine(location.Host) +
+		e.Err = errors.New("redirects to " + location.Scheme + "://" + location.Host +
 			", which is not followed: give the final address as base URL")
 		return e
 	}
@@ -84,7 +84,7 @@ func errorText(body []byte) (text, code string) {
 		if body = bytes.TrimSpace(body); bytes.HasPrefix(body, []byte("<")) {
 			return "", ""
 		}
-		return oneLine(string(body)), ""
+		return string(body), ""
 	}
 	var inner struct {
 		Message string `json:"message"`
@@ -103,7 +103,7 @@ func errorText(body []byte) (text, code string) {
 	}
 	for _, s := range []string{inner.Message, shape.Message, shape.Detail, string(shape.Error)} {
 		if s != "" && s != "null" {
-			return oneLine(s), code
+			return s, code
 		}
 	}
 	return "", code
