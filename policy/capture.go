@@ -27,14 +27,19 @@ type Captured struct {
 // a default or a grant. The composition never makes it less: what the log holds
 // is captured also where the capability is left out (SPEC 2.6).
 func Capture(s session.State, d Deployment, w Wish, tools []string) (Captured, error) {
+	return capture(&s, &d, w, tools)
+}
+
+func capture(s *session.State, d *Deployment, w Wish, tools []string) (Captured, error) {
+	have := effective(&s.Knobs, d)
 	c := Captured{Pin: d.Composition.Approvals && pinApprovals}
 	if s.Knobs.Sandbox.Set() && captureOverride {
 		c.Sandbox = s.Knobs.Sandbox.Value
 	}
-	if cur := Current(s.Knobs, d); captureIdentity && (cur == session.PresetAuto || cur == session.PresetFullAccess) {
-		c.Preset = cur
+	if captureIdentity && (have.Preset == session.PresetAuto || have.Preset == session.PresetFullAccess) {
+		c.Preset = have.Preset
 	}
-	if err := c.narrow(s, d, w.Sandbox); err != nil {
+	if err := c.narrow(have, d.Composition, w.Sandbox); err != nil {
 		return Captured{}, err
 	}
 	filter, err := intersect(s.Filter(), w.Filter, tools)
@@ -47,18 +52,17 @@ func Capture(s session.State, d Deployment, w Wish, tools []string) (Captured, e
 
 // narrow replaces the captured mode by a narrower one. The mode the parent has
 // already is no narrowing and changes nothing: writing it would copy a default.
-func (c *Captured) narrow(s session.State, d Deployment, mode session.SandboxMode) error {
-	have := EffectiveOf(s.Knobs, d).Sandbox
+func (c *Captured) narrow(have Effective, composed Composition, mode session.SandboxMode) error {
 	switch {
-	case mode == "" || mode == have:
+	case mode == "" || mode == have.Sandbox:
 		return nil
 	case !mode.Valid():
 		return refuse(CodeUnknownMode, "unknown sandbox mode %q (available: %v)", mode, session.SandboxModes())
-	case mode.Wider(have):
-		return refuse(CodeWider, "a child cannot have sandbox mode %q: its parent has %q; ask for %q or less, or widen the parent first", mode, have, have)
-	case !d.Composition.Sandbox:
+	case mode.Wider(have.Sandbox):
+		return refuse(CodeWider, "a child cannot have sandbox mode %q: its parent has %q; ask for %q or less, or widen the parent first", mode, have.Sandbox, have.Sandbox)
+	case !composed.Sandbox:
 		return refuse(CodeLeftOut, "sandbox switching is left out of this deployment: a child cannot be narrowed to %q", mode)
-	case Current(s.Knobs, d) == session.PresetAuto:
+	case have.Preset == session.PresetAuto:
 		return refuse(CodeUnderAuto, "under preset %q a child cannot be narrowed to %q, because it would lose its review: delegate without a sandbox mode", session.PresetAuto, mode)
 	}
 	c.Sandbox, c.Preset = mode, ""

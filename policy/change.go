@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/entail-fleet/entail/session"
+import (
+	"fmt"
+
+	"github.com/entail-fleet/entail/session"
+)
 
 // Wished is what a person's wish comes to: the events to append in one record,
 // none when it holds already, the preset that is current afterwards, and a note
@@ -58,14 +62,14 @@ func Select(s session.State, d Deployment, name session.Preset, by session.Party
 	if err != nil {
 		return Wished{}, err
 	}
-	if Current(s.Knobs, d) == name {
+	e := EffectiveOf(s.Knobs, d)
+	if e.Preset == name {
 		return wished(s, d, nil, ""), nil
 	}
-	e := EffectiveOf(s.Knobs, d)
 	var events []session.Payload
 	var note string
 	if pinned(s) && b.Approval == session.Ask {
-		note = "approvals stay \"never\", pinned at delegation: the sandbox mode is switched, no identity is recorded"
+		note = fmt.Sprintf("approvals stay %q, pinned at delegation: the sandbox mode is %q now, no identity is recorded", session.Never, b.Sandbox)
 		b.Approval = e.Approval
 	} else {
 		events = append(events, &session.PresetSwitch{Preset: name, By: &by})
@@ -88,14 +92,14 @@ func (d Deployment) selectable(name session.Preset) (Bundle, error) {
 	if !d.Composition.Presets {
 		return Bundle{}, refuse(CodeLeftOut, "presets are left out of this deployment")
 	}
-	b, ok := d.bundle(name)
-	if !ok {
+	b := d.bundle(name)
+	if b == nil {
 		return Bundle{}, refuse(CodeUnknownPreset, "unknown preset %q (available: %v)", name, d.PresetNames())
 	}
 	if name == session.PresetAuto && d.Reviewer == NoReviewer {
 		return Bundle{}, refuse(CodeNoReviewer, "preset %q needs a reviewer, and this deployment has none: start it with --reviewer", name)
 	}
-	return b, nil
+	return *b, nil
 }
 
 // wished folds the events into the knobs to name what is current afterwards.

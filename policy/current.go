@@ -2,16 +2,20 @@ package policy
 
 import "github.com/entail-fleet/entail/session"
 
-// Effective is what the two knobs of a session come to, and on what ground.
+// Effective is what the two knobs of a session come to, which preset is current
+// under them, and on what ground.
 type Effective struct {
 	Sandbox  session.SandboxMode
 	Approval session.ApprovalPolicy
+	Preset   session.Preset
 	Basis    session.Basis
 }
 
 // EffectiveOf folds defaults under a session's overrides. It costs the same for
 // a log of any length.
-func EffectiveOf(k session.Knobs, d Deployment) Effective {
+func EffectiveOf(k session.Knobs, d Deployment) Effective { return effective(&k, &d) }
+
+func effective(k *session.Knobs, d *Deployment) Effective {
 	e := Effective{Sandbox: d.Defaults.Sandbox, Approval: d.Defaults.Approval}
 	if k.Sandbox.Set() {
 		e.Sandbox = k.Sandbox.Value
@@ -19,13 +23,15 @@ func EffectiveOf(k session.Knobs, d Deployment) Effective {
 	if k.Approval.Set() {
 		e.Approval = k.Approval.Value
 	}
+	e.Preset = current(k.Preset.Value, d, e.Sandbox, e.Approval)
+	recorded := e.Preset
+	if k.Preset.Set() {
+		recorded = k.Preset.Value
+	}
 	e.Basis = session.Basis{
 		Sandbox:  ground(string(e.Sandbox), k.Sandbox),
 		Approval: ground(string(e.Approval), k.Approval),
-		Preset:   ground(string(current(k, d, e)), k.Preset),
-	}
-	if k.Preset.Set() {
-		e.Basis.Preset.Value = string(k.Preset.Value)
+		Preset:   ground(string(recorded), k.Preset),
 	}
 	return e
 }
@@ -42,27 +48,26 @@ func ground[V ~string](value string, k session.Knob[V]) session.Ground {
 // identity if its bundle still fits, else the first row of the table that does,
 // except auto, which is only ever current when recorded; else custom.
 func Current(k session.Knobs, d Deployment) session.Preset {
-	return current(k, d, EffectiveOf(k, d))
+	return effective(&k, &d).Preset
 }
 
-func current(k session.Knobs, d Deployment, e Effective) session.Preset {
-	if b, ok := d.bundle(k.Preset.Value); ok && fits(b, e, d.Composition) {
-		return b.Name
+func current(recorded session.Preset, d *Deployment, mode session.SandboxMode, p session.ApprovalPolicy) session.Preset {
+	// The comparison leaves the approval knob out where approvals are: nothing
+	// asks there, so it says nothing. Comparing it would make an auto child, which
+	// then carries no pin, lose its identity and its review (SPEC 2.6).
+	fits := func(b *Bundle) bool {
+		return b.Sandbox == mode && (!d.Composition.Approvals || b.Approval == p)
+	}
+	if b := d.bundle(recorded); b != nil && fits(b) {
+		return recorded
 	}
 	if !d.Composition.Presets {
 		return session.PresetCustom
 	}
-	for _, b := range d.Presets {
-		if b.Name != session.PresetAuto && fits(b, e, d.Composition) {
+	for i := range d.Presets {
+		if b := &d.Presets[i]; b.Name != session.PresetAuto && fits(b) {
 			return b.Name
 		}
 	}
 	return session.PresetCustom
-}
-
-// fits compares a bundle with the effective knobs. Where approvals are left out
-// nothing asks, so that knob says nothing: comparing it would make an auto child,
-// which then carries no pin, lose its identity and its review (SPEC 2.6).
-func fits(b Bundle, e Effective, c Composition) bool {
-	return b.Sandbox == e.Sandbox && (!c.Approvals || b.Approval == e.Approval)
 }

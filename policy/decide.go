@@ -27,35 +27,40 @@ type Call struct {
 // speak of. A *RefusalError means that the call makes no sense: it was not
 // decided and is no denial.
 //
-// The stages are, in order: the tool filter, the form of an escalation, the
-// reviewer, the escalation itself, and for a delegation its caps and what it
-// asks for. Whatever none of them stops is allowed under the effective mode; the
-// fence holds it to that.
+// The form of an escalation comes before any stage. The stages are, in order: the
+// tool filter, the reviewer, for a delegation its caps and what it asks for, and
+// the escalation. A grant therefore never lifts a cap, and nobody is asked about
+// a delegation that cannot be. Whatever no stage stops is allowed under the
+// effective mode; the fence holds it to that.
 func Decide(s session.State, d Deployment, c Call, tools []string) (Decision, error) {
 	if err := c.check(); err != nil {
 		return nil, err
 	}
-	r := ruling{state: s, deployment: d, call: c, effective: EffectiveOf(s.Knobs, d)}
-	switch {
-	case Filtered(s.Filter(), c.Tool):
+	r := newRuling(&s, &d, c)
+	if Filtered(s.Filter(), c.Tool) {
 		return r.deny(session.StageFilter, "", "the tool "+c.Tool+" is not among the tools this session was given"), nil
-	case c.Effect && Current(s.Knobs, d) == session.PresetAuto:
-		if d := r.review(); d != nil {
+	}
+	if r.effective.Preset == session.PresetAuto && c.effects() {
+		if d := r.review(d.Reviewer); d != nil {
+			return d, nil
+		}
+	}
+	if c.Wish != nil {
+		if d := r.delegate(&s, &d, tools); d != nil {
 			return d, nil
 		}
 	}
 	if c.Escalate != "" {
-		return r.escalate(), nil
-	}
-	if c.Wish != nil {
-		if d := r.delegate(tools); d != nil {
-			return d, nil
-		}
+		return r.escalate(&s, d.Composition), nil
 	}
 	return Permit{session: s.Header.ID, record: r.record(session.Allow, r.effective.Sandbox, session.StagePolicy)}, nil
 }
 
-func (c Call) check() error {
+// effects reports whether the call is of the kind that a reviewer judges
+// (SPEC 6.6): a delegation and an escalation are, whatever the tool says.
+func (c *Call) effects() bool { return c.Effect || c.Wish != nil || c.Escalate != "" }
+
+func (c *Call) check() error {
 	justified := strings.TrimSpace(c.Justification) != ""
 	if (c.Escalate != "") != justified {
 		return refuse(CodeArguments, "sandbox_permissions and a justification come together, and the justification says something")
@@ -63,23 +68,29 @@ func (c Call) check() error {
 	return nil
 }
 
-// ruling is the making of one decision.
+// ruling is the making of one decision: what all of its endings share. State and
+// deployment are passed beside it, because what is in it ends up on the heap.
 type ruling struct {
-	state      session.State
-	deployment Deployment
-	call       Call
-	effective  Effective
+	call      Call
+	effective Effective
+	shared    session.ToolDecision
+}
+
+func newRuling(s *session.State, d *Deployment, c Call) ruling {
+	e := effective(&s.Knobs, d)
+	r := ruling{call: c, effective: e, shared: session.ToolDecision{
+		CallID: c.ID, Basis: e.Basis, Revision: d.Revision, Settings: d.Hash,
+	}}
+	if c.Wish != nil {
+		defaults := d.Defaults
+		r.shared.Defaults = &defaults
+	}
+	return r
 }
 
 func (r ruling) record(v session.Verdict, mode session.SandboxMode, by session.Stage) session.ToolDecision {
-	rec := session.ToolDecision{
-		CallID: r.call.ID, Verdict: v, Mode: mode, Basis: r.effective.Basis, By: by,
-		Revision: r.deployment.Revision, Settings: r.deployment.Hash,
-	}
-	if r.call.Wish != nil {
-		defaults := r.deployment.Defaults
-		rec.Defaults = &defaults
-	}
+	rec := r.shared
+	rec.Verdict, rec.Mode, rec.By = v, mode, by
 	return rec
 }
 
@@ -91,9 +102,9 @@ func (r ruling) deny(by session.Stage, code, reason string) Denial {
 
 // review stands in for the reviewer where there is none (SPEC 6.6): nil lets the
 // call pass on to the later stages.
-func (r ruling) review() Decision {
+func (r ruling) review(by Reviewer) Decision {
 	reason := "no reviewer in this deployment"
-	if r.deployment.Reviewer == DelegateOnly {
+	if by == DelegateOnly {
 		if r.call.Wish != nil {
 			return nil
 		}
@@ -105,32 +116,35 @@ func (r ruling) review() Decision {
 }
 
 // escalate decides a call that asks for a wider mode (SPEC 5.6). The order is:
-// strictly wider, already stopped, composed, policy, somebody to ask.
-func (r ruling) escalate() Decision {
+// strictly wider, sandbox switching composed, already stopped, approvals composed,
+// policy, somebody to ask.
+func (r ruling) escalate(s *session.State, composed Composition) Decision {
 	want, have := r.call.Escalate, r.effective.Sandbox
 	switch {
 	case !want.Wider(have):
 		return r.deny(session.StagePolicy, "", fmt.Sprintf("sandbox mode %q is not strictly wider than %q, which this call has already", want, have))
-	case r.state.Stopping():
-		return r.unasked(session.Cancelled)
-	case !r.deployment.Composition.Approvals:
-		return r.unasked(session.Unavailable)
+	case !composed.Sandbox:
+		return r.deny(session.StagePolicy, string(CodeLeftOut), fmt.Sprintf("sandbox switching is left out of this deployment: no call can ask for %q", want))
+	case s.Stopping():
+		return r.unasked(s, session.Cancelled)
+	case !composed.Approvals:
+		return r.unasked(s, session.Unavailable)
 	case r.effective.Approval == session.Never:
-		return r.unasked(session.Rejected)
+		return r.unasked(s, session.Rejected)
 	}
-	if d := r.answered(); d != nil {
+	if d := r.answered(s); d != nil {
 		return d
 	}
-	if r.state.Header.Surface == session.SurfaceNone {
-		return r.unasked(session.Unavailable)
+	if s.Header.Surface == session.SurfaceNone {
+		return r.unasked(s, session.Unavailable)
 	}
-	return Question{record: r.record(session.AskPerson, have, session.StageApproval), ask: r.ask()}
+	return Question{record: r.record(session.AskPerson, have, session.StageApproval), ask: r.ask(s)}
 }
 
 // answered decides by the answer to the call's last question, if it has one that
 // still counts: the basis has not moved and the arguments are the same.
-func (r ruling) answered() Decision {
-	call, ok := r.state.Call(r.call.ID)
+func (r ruling) answered(s *session.State) Decision {
+	call, ok := s.Call(r.call.ID)
 	if !ok || call.Ask == nil || call.Ask.Outcome == "" || !call.Ask.Basis.Equal(r.effective.Basis) {
 		return nil
 	}
@@ -143,14 +157,14 @@ func (r ruling) answered() Decision {
 	}
 	rec := r.record(session.Allow, q.Mode, session.StageApproval)
 	rec.Grant = q.ID
-	return Permit{session: r.state.Header.ID, record: rec}
+	return Permit{session: s.Header.ID, record: rec}
 }
 
 // unasked denies an escalation that nobody is asked about, and logs the question
 // and its outcome all the same.
-func (r ruling) unasked(o session.Outcome) Denial {
+func (r ruling) unasked(s *session.State, o session.Outcome) Denial {
 	d := r.refused(o)
-	ask := r.ask()
+	ask := r.ask(s)
 	d.asked = &ask
 	return d
 }
@@ -175,9 +189,9 @@ func (r ruling) refused(o session.Outcome) Denial {
 	return d
 }
 
-func (r ruling) ask() session.ApprovalAsked {
+func (r ruling) ask(s *session.State) session.ApprovalAsked {
 	n := 1
-	if call, ok := r.state.Call(r.call.ID); ok && call.Ask != nil {
+	if call, ok := s.Call(r.call.ID); ok && call.Ask != nil {
 		n = int(call.Ask.Seq)
 	}
 	return session.ApprovalAsked{
@@ -189,17 +203,17 @@ func (r ruling) ask() session.ApprovalAsked {
 
 // delegate checks what a delegation asks for and the exact caps. The cap on the
 // tree is the coordinator's, which alone can count it.
-func (r ruling) delegate(tools []string) Decision {
-	depth, caps := r.state.Header.DelegationDepth+1, r.deployment.Caps
+func (r ruling) delegate(s *session.State, d *Deployment, tools []string) Decision {
+	depth, caps := s.Header.DelegationDepth+1, d.Caps
 	if depth > caps.Depth {
 		return r.deny(session.StageDepth, "", fmt.Sprintf("a child would have depth %d, at most %d is allowed here", depth, caps.Depth))
 	}
-	if len(r.state.Children) >= caps.Live {
-		d := r.deny(session.StageDepth, "", fmt.Sprintf("%d children hold a slot, at most %d may: wait for one to end or close it", len(r.state.Children), caps.Live))
-		d.record.Final = false
-		return d
+	if len(s.Children) >= caps.Live {
+		full := r.deny(session.StageDepth, "", fmt.Sprintf("%d children hold a slot, at most %d may: wait for one to end or close it", len(s.Children), caps.Live))
+		full.record.Final = false
+		return full
 	}
-	if _, err := Capture(r.state, r.deployment, *r.call.Wish, tools); err != nil {
+	if _, err := capture(s, d, *r.call.Wish, tools); err != nil {
 		return r.deny(session.StagePolicy, string(CodeOf(err)), err.Error())
 	}
 	return nil

@@ -51,7 +51,7 @@ type Lineage interface {
 // where that came from, up the tree.
 func Explain(s session.State, d Deployment, l Lineage) ([]Explained, error) {
 	e := EffectiveOf(s.Knobs, d)
-	cur := Current(s.Knobs, d)
+	cur := e.Preset
 	sandbox, err := origins(s.Header.ID, "sandbox", e.Basis.Sandbox, l)
 	if err != nil {
 		return nil, err
@@ -78,7 +78,11 @@ func origins(id session.ID, knob string, g session.Ground, l Lineage) ([]Origin,
 	var out []Origin
 	for range 64 { // deeper than any tree; a loop in a damaged log ends here
 		if g.Seq == nil {
-			return append(out, Origin{Session: id, From: FromDefault, Value: g.Value}), nil
+			from := FromDefault
+			if knob == "preset" {
+				from = FromDerived // an identity has no default: the other two knobs gave it
+			}
+			return append(out, Origin{Session: id, From: from, Value: g.Value}), nil
 		}
 		ev, err := l.Event(id, *g.Seq)
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
+	"io"
 	"time"
 
 	"github.com/entail-fleet/entail/session"
@@ -24,6 +24,9 @@ type Settings struct {
 	Reviewer    Reviewer         `json:"reviewer"`
 	// Lease is how long a claim outlives its worker's last sign of life.
 	Lease Duration `json:"lease"`
+	// By and At say who made this revision, and when, in milliseconds.
+	By *session.Party `json:"by,omitempty"`
+	At int64          `json:"at,omitempty"`
 }
 
 // SettingsVersion is the one version of Settings that this build reads.
@@ -104,7 +107,7 @@ func ParseSettings(b []byte) (Settings, error) {
 	if err := dec.Decode(&s); err != nil {
 		return Settings{}, fmt.Errorf("read settings: %w", err)
 	}
-	if dec.More() {
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Settings{}, errors.New("read settings: something follows the value")
 	}
 	return s, s.Validate()
@@ -151,20 +154,22 @@ func (s Settings) validatePresets() error {
 		seen[b.Name] = true
 	}
 	for _, name := range []session.Preset{session.PresetAuto, session.PresetFullAccess} {
-		b, ok := s.bundle(name)
-		if !ok || b.Sandbox != session.DangerFullAccess || b.Approval != session.Never {
+		b := s.bundle(name)
+		if b == nil || b.Sandbox != session.DangerFullAccess || b.Approval != session.Never {
 			return fmt.Errorf("preset %q cannot be redefined or removed", name)
 		}
 	}
 	return nil
 }
 
-func (s Settings) bundle(name session.Preset) (Bundle, bool) {
-	i := slices.IndexFunc(s.Presets, func(b Bundle) bool { return b.Name == name })
-	if i < 0 {
-		return Bundle{}, false
+// bundle finds a row of the table, or nil.
+func (s *Settings) bundle(name session.Preset) *Bundle {
+	for i := range s.Presets {
+		if s.Presets[i].Name == name {
+			return &s.Presets[i]
+		}
 	}
-	return s.Presets[i], true
+	return nil
 }
 
 // PresetNames lists the table's names in order.
