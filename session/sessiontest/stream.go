@@ -192,7 +192,7 @@ func (s *Stream) Genesis(parent session.ID, d Delegation) (session.Record, sessi
 	s.must(err)
 	return session.Record{
 		Address: session.Address{Session: id, Class: session.ClassGenesis, Creator: parent},
-		Format:  from.Format, Epoch: from.Epoch, Creator: parent, Own: &own, Birth: &b,
+		Format:  from.Format, Epoch: from.Epoch, Creator: creator(from.Header), Own: &own, Birth: &b,
 	}, p
 }
 
@@ -266,8 +266,16 @@ func (s *Stream) Compose(id session.ID, class session.Class, payloads ...session
 	}
 	return session.Record{
 		Address: session.Address{Session: id, Class: class},
-		Format:  from.Format, Epoch: epoch, Creator: from.Header.ParentSession, Own: &own,
+		Format:  from.Format, Epoch: epoch, Creator: creator(from.Header), Own: &own,
 	}
+}
+
+// creator is the hint that a child's own records carry: where its genesis is.
+func creator(h session.Header) session.ID {
+	if h.IsChild() {
+		return h.ParentSession
+	}
+	return ""
 }
 
 // Raw encodes a record as it would stand next in the stream.
