@@ -1,0 +1,184 @@
+package sessionstore
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Apply takes the records of one partition that follow its watermark, judges
+// them and commits what they say, with the new watermark, in one batch. Records
+// at or below the watermark were applied before and are ignored. A gap, another
+// incarnation or another record at the watermark is a loss and stops the
+// partition.
+//
+// What Apply returned is visible at once and durable after the next sync.
+func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) error {
+	if err := s.enter(); err != nil {
+		return err
+	}
+	defer s.leave()
+	p, err := s.partition(partition)
+	if err != nil {
+		return err
+	}
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	raws, err = s.following(p, incarnation, raws)
+	if err != nil || len(raws) == 0 {
+		return err
+	}
+	last := raws[len(raws)-1]
+	mark := Watermark{Incarnation: incarnation, Seq: last.StreamSeq, Hash: recordHash(last)}
+
+	b := s.newBatch(partition)
+	if err := b.commit(raws, mark); err != nil {
+		return fmt.Errorf("apply records %d to %d of partition %d: %w", raws[0].StreamSeq, mark.Seq, partition, err)
+	}
+	for _, w := range b.touched {
+		s.cache.put(w.row)
+	}
+	p.advance(mark)
+	b.tell()
+	return nil
+}
+
+// following returns the records behind the watermark, which are contiguous.
+func (s *Store) following(p *partition, incarnation string, raws []session.Raw) ([]session.Raw, error) {
+	mark, known, lost := p.watermark()
+	if lost != nil {
+		return nil, lost
+	}
+	if known && incarnation != mark.Incarnation {
+		return nil, p.lose(s.cfg.Logger, "the stream is %q, mirrored is %q", incarnation, mark.Incarnation)
+	}
+	for len(raws) > 0 && raws[0].StreamSeq <= mark.Seq {
+		if raws[0].StreamSeq == mark.Seq && recordHash(raws[0]) != mark.Hash {
+			return nil, p.lose(s.cfg.Logger, "record %d is another one than was mirrored", mark.Seq)
+		}
+		raws = raws[1:]
+	}
+	want := mark.Seq
+	for _, raw := range raws {
+		want++
+		if raw.StreamSeq != want || raw.Hole {
+			return nil, p.lose(s.cfg.Logger, "record %d should follow, %d did (hole %v)", want, raw.StreamSeq, raw.Hole)
+		}
+	}
+	return raws, nil
+}
+
+// batch is one Apply in progress. It sees its own writes.
+type batch struct {
+	s         *Store
+	b         *pebble.Batch
+	partition int
+	working   map[session.ID]*work
+	touched   []*work
+	alarms    []session.Alarm
+	err       error // of a lookup that has no error of its own
+}
+
+// work is a session while a batch changes it.
+type work struct {
+	row
+	was   row
+	known bool           // there was a row
+	chain *session.Chain // nil before the genesis and while a newer build is needed
+}
+
+func (s *Store) newBatch(partition int) *batch {
+	return &batch{s: s, b: s.db.NewIndexedBatch(), partition: partition, working: make(map[session.ID]*work)}
+}
+
+func (b *batch) commit(raws []session.Raw, mark Watermark) error {
+	err := b.fill(raws, mark)
+	if err == nil {
+		err = b.b.Commit(pebble.NoSync)
+	}
+	if cerr := b.b.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func (b *batch) fill(raws []session.Raw, mark Watermark) error {
+	for _, raw := range raws {
+		if err := b.add(raw); err != nil {
+			return err
+		}
+	}
+	for _, w := range b.touched {
+		if err := b.write(w); err != nil {
+			return err
+		}
+	}
+	return b.setJSON(watermarkKey(b.partition), mark)
+}
+
+// write puts a session's row and keeps its index keys equal to it.
+func (b *batch) write(w *work) error {
+	if w.chain != nil {
+		w.State, w.Tail = w.chain.State(), w.chain.Tail()
+	}
+	if err := b.index(w); err != nil {
+		return err
+	}
+	k := runnableKey(b.partition, w.ID)
+	var err error
+	switch now := w.runnable(); {
+	case now && !w.was.runnable():
+		err = b.b.Set(k, nil, nil)
+	case !now && w.was.runnable():
+		err = b.b.Delete(k, nil)
+	}
+	if err != nil {
+		return err
+	}
+	return b.setJSON(rowKey(w.ID), w.row)
+}
+
+// index puts the keys under which listings find a session. They hang on its
+// genesis: a refused one may be followed by one that is accepted.
+func (b *batch) index(w *work) error {
+	if w.known && w.Born == w.was.Born {
+		return nil
+	}
+	if w.known {
+		for _, k := range w.was.indexKeys() {
+			if err := b.b.Delete(k, nil); err != nil {
+				return err
+			}
+		}
+	}
+	for _, k := range w.indexKeys() {
+		if err := b.b.Set(k, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *batch) setJSON(key []byte, v any) error {
+	value, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %q: %w", key, err)
+	}
+	return b.b.Set(key, value, nil)
+}
+
+// tell reports what the committed batch found.
+func (b *batch) tell() {
+	for _, w := range b.touched {
+		if err := w.entry().Err(); err != nil && !w.was.stopped() {
+			b.s.cfg.Logger.Error("session is stopped", slog.String("session", string(w.ID)), slog.Any("error", err))
+		}
+	}
+	for _, a := range b.alarms {
+		b.s.cfg.OnAlarm(a)
+	}
+}

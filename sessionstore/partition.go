@@ -1,0 +1,168 @@
+package sessionstore
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// maxPartitions is how many partitions two hex digits can name.
+const maxPartitions = 256
+
+// Watermark is how far a partition is mirrored: which stream, the sequence of the
+// last record held, and that record's hash.
+type Watermark struct {
+	Incarnation string `json:"incarnation"`
+	Seq         uint64 `json:"seq"`
+	Hash        string `json:"hash"`
+}
+
+// partition is one stream's place in the store.
+type partition struct {
+	n        int
+	applying sync.Mutex // held while a batch is made and committed
+	running  sync.Mutex // held by Run
+
+	mu    sync.Mutex // guards what follows
+	mark  Watermark
+	known bool          // mark was set
+	lost  error         // why the partition stopped
+	moved chan struct{} // closed and replaced when mark or lost change
+}
+
+// watermark returns the mark, whether there is one, and why the partition
+// stopped.
+func (p *partition) watermark() (mark Watermark, known bool, lost error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mark, p.known, p.lost
+}
+
+func (p *partition) advance(mark Watermark) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mark, p.known = mark, true
+	p.wakeLocked()
+}
+
+// lose stops the partition for as long as the store is open and returns why it
+// stopped first.
+func (p *partition) lose(log *slog.Logger, format string, args ...any) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lost == nil {
+		p.lost = fmt.Errorf("partition %d is stopped: %w: %s; its sessions are refused until the stream is repaired",
+			p.n, session.ErrLoss, fmt.Sprintf(format, args...))
+		log.Error("partition is stopped", slog.Int("partition", p.n), slog.Any("error", p.lost))
+		p.wakeLocked()
+	}
+	return p.lost
+}
+
+func (p *partition) wakeLocked() {
+	close(p.moved)
+	p.moved = make(chan struct{})
+}
+
+// partition returns the place of a partition, which it makes at first use.
+func (s *Store) partition(n int) (*partition, error) {
+	if n < 0 || n >= maxPartitions {
+		return nil, fmt.Errorf("partition %d is not in 0..%d", n, maxPartitions-1)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.partitions[n]
+	if !ok {
+		p = &partition{n: n, moved: make(chan struct{})}
+		s.partitions[n] = p
+	}
+	return p, nil
+}
+
+func (s *Store) loadWatermarks() error {
+	return scan(s.db, []byte{spaceWatermark}, nil, func(key, value []byte) error {
+		var mark Watermark
+		if err := json.Unmarshal(value, &mark); err != nil || len(key) != len(watermarkKey(0)) {
+			return damaged("watermark", hex.EncodeToString(key), err)
+		}
+		p, err := s.partition(int(key[1])<<8 | int(key[2]))
+		if err != nil {
+			return damaged("watermark", hex.EncodeToString(key), err)
+		}
+		p.mark, p.known = mark, true
+		return nil
+	})
+}
+
+// Watermark returns how far a partition is mirrored; ok is false when nothing of
+// it is.
+func (s *Store) Watermark(partition int) (mark Watermark, ok bool) {
+	p, err := s.partition(partition)
+	if err != nil {
+		return Watermark{}, false
+	}
+	mark, ok, _ = p.watermark()
+	return mark, ok
+}
+
+// WaitFor returns when a partition is mirrored up to seq at least. Once the
+// partition is stopped it returns the loss, whatever seq is.
+func (s *Store) WaitFor(ctx context.Context, partition int, seq uint64) error {
+	p, err := s.partition(partition)
+	if err != nil {
+		return err
+	}
+	for {
+		p.mu.Lock()
+		mark, lost, moved := p.mark, p.lost, p.moved
+		p.mu.Unlock()
+		switch {
+		case lost != nil:
+			return lost
+		case mark.Seq >= seq:
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-s.done:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("wait for partition %d to be mirrored up to %d, it is at %d: %w", partition, seq, mark.Seq, context.Cause(ctx))
+		}
+	}
+}
+
+// errStop ends a scan early.
+var errStop = errors.New("stop")
+
+// scan calls fn with each key from start on that begins with prefix; a nil start
+// is the prefix itself. Key and value are only good during the call.
+func scan(r pebble.Reader, prefix, start []byte, fn func(key, value []byte) error) error {
+	if start == nil {
+		start = prefix
+	}
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: start, UpperBound: after(prefix)})
+	if err != nil {
+		return readError(err)
+	}
+	for ok := it.First(); ok && err == nil; ok = it.Next() {
+		var value []byte
+		if value, err = it.ValueAndErr(); err != nil {
+			err = readError(err)
+			break
+		}
+		err = fn(it.Key(), value)
+	}
+	if errors.Is(err, errStop) {
+		err = nil
+	}
+	return errors.Join(err, readError(it.Error()), it.Close())
+}

@@ -1,0 +1,178 @@
+package sessionstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// Feed is where the mirror reads a partition from. Each method answers from the
+// stream's leader: a replica that lags would look like a loss.
+type Feed interface {
+	// Info returns the stream's incarnation and its first and last sequence. It
+	// returns session.ErrNotFound when there is no stream.
+	Info(ctx context.Context, partition int) (incarnation string, first, last uint64, err error)
+	// At returns one record, session.ErrNotFound when there is none at seq.
+	At(ctx context.Context, partition int, seq uint64) (session.Raw, error)
+	// Follow calls fn with the records behind a sequence, in stream order, one
+	// call after the other, until ctx ends, fn returns an error or the
+	// consumer has to be made anew.
+	Follow(ctx context.Context, partition int, after uint64, fn func([]session.Raw) error) error
+}
+
+// The times between attempts to reach the feed.
+const (
+	firstPause = 100 * time.Millisecond
+	longPause  = 2 * time.Second
+)
+
+// Run mirrors one partition until ctx ends, when it returns nil, or until a loss
+// is found, when it returns an error that is session.ErrLoss and the partition is
+// stopped. It looks at the watermark at start, at each reset of the consumer and
+// while the partition is idle. A feed that cannot be reached is tried again; a
+// mirror that cannot be written or read ends Run.
+func (s *Store) Run(ctx context.Context, f Feed, partition int) error {
+	p, err := s.partition(partition)
+	if err != nil {
+		return err
+	}
+	if !p.running.TryLock() {
+		return fmt.Errorf("mirror partition %d: it is being mirrored", partition)
+	}
+	defer p.running.Unlock()
+	pause := firstPause
+	for {
+		moved, err := s.follow(ctx, f, p)
+		var own *ownError
+		switch {
+		case errors.Is(err, session.ErrLoss) || errors.As(err, &own):
+			return fmt.Errorf("mirror partition %d: %w", partition, err)
+		case ctx.Err() != nil:
+			return s.sync()
+		}
+		if moved {
+			pause = firstPause
+		}
+		s.cfg.Logger.Warn("feed of partition ended, reading on",
+			slog.Int("partition", partition), slog.Any("error", err), slog.Duration("after", pause))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return s.sync()
+		}
+		pause = min(2*pause, longPause)
+	}
+}
+
+// ownError is an error of the store, as opposed to the feed's.
+type ownError struct{ err error }
+
+// Error implements error.
+func (e *ownError) Error() string { return e.err.Error() }
+
+// Unwrap returns the store's error.
+func (e *ownError) Unwrap() error { return e.err }
+
+// errReset is the end of a Follow that gave no reason.
+var errReset = errors.New("the consumer ended")
+
+// follow checks the watermark, then reads on from it for as long as one consumer
+// lives. It reports whether the partition moved.
+func (s *Store) follow(ctx context.Context, f Feed, p *partition) (moved bool, err error) {
+	incarnation, err := s.check(ctx, f, p)
+	if err != nil {
+		return false, err
+	}
+	from, _, _ := p.watermark()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.watch(ctx, f, p) })
+	g.Go(func() error {
+		var applied error
+		err := f.Follow(ctx, p.n, from.Seq, func(raws []session.Raw) error {
+			applied = s.Apply(p.n, incarnation, raws)
+			return applied
+		})
+		if applied != nil {
+			return &ownError{applied}
+		}
+		switch {
+		case err == nil:
+			err = errReset
+		case errors.Is(err, session.ErrLoss):
+			return p.lose(s.cfg.Logger, "%v", err)
+		}
+		return fmt.Errorf("follow: %w", err)
+	})
+	err = g.Wait()
+	to, _, _ := p.watermark()
+	return to.Seq > from.Seq, err
+}
+
+// watch syncs what was applied, and checks the watermark when nothing was, once
+// in each interval. It ends with ctx, a loss or a failing sync.
+func (s *Store) watch(ctx context.Context, f Feed, p *partition) error {
+	tick := time.NewTicker(s.cfg.Interval)
+	defer tick.Stop()
+	before, _, _ := p.watermark()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+		now, _, _ := p.watermark()
+		if now.Seq > before.Seq {
+			before = now
+			if err := s.sync(); err != nil {
+				return &ownError{err}
+			}
+			continue
+		}
+		// A feed that cannot be reached is Follow's to report.
+		if _, err := s.check(ctx, f, p); errors.Is(err, session.ErrLoss) {
+			return err
+		}
+	}
+}
+
+// check compares the watermark with the stream. It returns the stream's
+// incarnation.
+func (s *Store) check(ctx context.Context, f Feed, p *partition) (string, error) {
+	mark, known, lost := p.watermark()
+	if lost != nil {
+		return "", lost
+	}
+	incarnation, first, last, err := f.Info(ctx, p.n)
+	switch {
+	case errors.Is(err, session.ErrNotFound) && known:
+		return "", p.lose(s.cfg.Logger, "there is no stream, mirrored are %d records", mark.Seq)
+	case errors.Is(err, session.ErrLoss):
+		return "", p.lose(s.cfg.Logger, "%v", err)
+	case err != nil:
+		return "", fmt.Errorf("look at the stream: %w", err)
+	case first > 1:
+		return "", p.lose(s.cfg.Logger, "the stream begins at %d, the records before it are gone", first)
+	case !known:
+		return incarnation, nil
+	case incarnation != mark.Incarnation:
+		return "", p.lose(s.cfg.Logger, "the stream is %q, mirrored is %q", incarnation, mark.Incarnation)
+	case last < mark.Seq:
+		return "", p.lose(s.cfg.Logger, "the stream ends at %d, mirrored are %d records", last, mark.Seq)
+	}
+	raw, err := f.At(ctx, p.n, mark.Seq)
+	switch {
+	case errors.Is(err, session.ErrNotFound):
+		return "", p.lose(s.cfg.Logger, "record %d is gone", mark.Seq)
+	case err != nil:
+		return "", fmt.Errorf("read record %d: %w", mark.Seq, err)
+	case raw.StreamSeq != mark.Seq || recordHash(raw) != mark.Hash:
+		return "", p.lose(s.cfg.Logger, "record %d is another one than was mirrored", mark.Seq)
+	}
+	return incarnation, nil
+}
