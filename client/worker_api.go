@@ -1,6 +1,10 @@
 package client
 
-import "github.com/entail-fleet/entail/session"
+import (
+	"slices"
+
+	"github.com/entail-fleet/entail/session"
+)
 
 // DelegateRequest asks the coordinator to commit the delegating calls of one
 // step, in order, the first at exactly Tail (SPEC 4.4).
@@ -63,4 +67,25 @@ type EmptyRequest struct {
 	Head
 	Session session.ID `json:"session"`
 	Past    uint64     `json:"past"`
+}
+
+// Alive is what a worker keeps in the liveness bucket, under its own name, as
+// long as it lives: the claims it drives, one by one, and the settings revision
+// it has confirmed (ARCHITECTURE 4). A claim that is not listed is not live.
+type Alive struct {
+	Worker      string       `json:"worker"`
+	Incarnation string       `json:"incarnation"`
+	Revision    uint64       `json:"revision"`
+	Claims      []AliveClaim `json:"claims"`
+}
+
+// AliveClaim is one claim that a worker drives.
+type AliveClaim struct {
+	Session session.ID `json:"session"`
+	Epoch   uint64     `json:"epoch"`
+}
+
+// Drives reports whether the worker's loop for a session's epoch is alive.
+func (a Alive) Drives(id session.ID, epoch uint64) bool {
+	return slices.Contains(a.Claims, AliveClaim{Session: id, Epoch: epoch})
 }
