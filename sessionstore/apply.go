@@ -128,18 +128,24 @@ func (b *batch) write(w *work) error {
 	if err := b.index(w); err != nil {
 		return err
 	}
-	k := runnableKey(b.partition, w.ID)
-	var err error
-	switch now := w.runnable(); {
-	case now && !w.was.runnable():
-		err = b.b.Set(k, nil, nil)
-	case !now && w.was.runnable():
-		err = b.b.Delete(k, nil)
+	if err := b.flag(runnableKey(b.partition, w.ID), w.was.runnable(), w.runnable()); err != nil {
+		return err
 	}
-	if err != nil {
+	if err := b.flag(slotsKey(b.partition, w.ID), w.was.slots(), w.slots()); err != nil {
 		return err
 	}
 	return b.setJSON(rowKey(w.ID), w.row)
+}
+
+// flag keeps a key there exactly while something holds.
+func (b *batch) flag(key []byte, was, is bool) error {
+	switch {
+	case is && !was:
+		return b.b.Set(key, nil, nil)
+	case was && !is:
+		return b.b.Delete(key, nil)
+	}
+	return nil
 }
 
 // index puts the keys under which listings find a session. They hang on its

@@ -47,6 +47,7 @@
 //	A id 0 streamSeq(8)              alarm, JSON
 //	X partition(2) streamSeq(8)      raw record whose subject names no session of the partition
 //	Q partition(2) id                the session is runnable
+//	C partition(2) id                the session has children that hold a slot
 //	L createdAt(8) id                all sessions
 //	T root 0 createdAt(8) id         sessions of a tree
 //	P parent 0 createdAt(8) id       sessions whose header names the parent

@@ -21,6 +21,7 @@ const (
 	spaceAlarm     = 'A'
 	spaceStray     = 'X'
 	spaceRunnable  = 'Q'
+	spaceSlots     = 'C'
 	spaceAll       = 'L'
 	spaceTree      = 'T'
 	spaceParent    = 'P'
@@ -54,6 +55,10 @@ func strayKey(partition int, streamSeq uint64) []byte {
 
 func runnableKey(partition int, id session.ID) []byte {
 	return append(inPartition(spaceRunnable, partition), id...)
+}
+
+func slotsKey(partition int, id session.ID) []byte {
+	return append(inPartition(spaceSlots, partition), id...)
 }
 
 func allKey(createdAt int64, id session.ID) []byte {

@@ -1,7 +1,6 @@
 package sessionstore_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"os"
@@ -319,7 +318,7 @@ func TestClosedStoreAnswersNobody(t *testing.T) {
 	_, listErr := s.Sessions(sessionstore.ListOptions{})
 	for name, err := range map[string]error{
 		"View": viewErr, "Sessions": listErr, "Apply": s.Apply(0, incarnation, tp.raws),
-		"Empty": s.Empty(context.Background(), tp.ids[0], 0), //nolint:usetesting // the same
+		"Empty": s.Empty(t.Context(), tp.ids[0], 0),
 	} {
 		if !errors.Is(err, sessionstore.ErrClosed) {
 			t.Errorf("%s = %v, want ErrClosed", name, err)

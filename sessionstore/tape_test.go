@@ -2,6 +2,7 @@ package sessionstore_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,7 +134,7 @@ func (tp *tape) root(switches ...session.Payload) session.ID {
 	tp.t.Helper()
 	id, err := session.RootID(ulidOf(len(tp.raws)+1), 1)
 	tp.must(err)
-	payloads := append(switches, &session.ModelSelected{Provider: "scripted", Model: "m"}, tp.message(session.FromUser))
+	payloads := append(slices.Clone(switches), &session.ModelSelected{Provider: "scripted", Model: "m"}, tp.message(session.FromUser))
 	b, err := session.ComposeBirth(tp.header(id, "", session.OriginUser, 0, 0), session.Link{}, tp.drafts(payloads)...)
 	tp.must(err)
 	tp.begin(b, session.Prefix{})
