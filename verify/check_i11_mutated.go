@@ -1,0 +1,5 @@
+//go:build mutate_verify_i11
+
+package verify
+
+const checkI11 = false

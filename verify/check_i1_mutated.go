@@ -1,0 +1,5 @@
+//go:build mutate_verify_i1
+
+package verify
+
+const checkI1 = false

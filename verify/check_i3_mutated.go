@@ -1,0 +1,5 @@
+//go:build mutate_verify_i3
+
+package verify
+
+const checkI3 = false

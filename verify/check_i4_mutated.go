@@ -1,0 +1,5 @@
+//go:build mutate_verify_i4
+
+package verify
+
+const checkI4 = false
