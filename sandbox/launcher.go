@@ -21,6 +21,9 @@ import (
 // Main runs the launcher, or the second stage it starts, when this process was
 // started as one, and never returns then. Else it returns at once. Call it first
 // in main and in TestMain.
+//
+// NB: these stages end by syscall.Exit. os.Exit lingers for a second in a binary
+// built with the race detector, which would be a second for each call.
 func Main() {
 	if len(os.Args) == 0 {
 		return
@@ -29,9 +32,9 @@ func Main() {
 	case launcherName:
 		// The first thread stays with this goroutine: see onFreshThread.
 		runtime.LockOSThread()
-		os.Exit(launcherStage())
+		syscall.Exit(launcherStage())
 	case performName:
-		os.Exit(performStage())
+		syscall.Exit(performStage())
 	}
 }
 
@@ -232,5 +235,6 @@ func shell(line string) (path string, argv []string) {
 }
 
 // launcherEnv is all the environment launchers get: they are short-lived and
-// single-minded, so the collector stays off.
-func launcherEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=1"} }
+// single-minded, so the collector stays off and two processors are enough. One
+// would be too few: it is held by a thread that waits in the kernel.
+func launcherEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=2"} }
