@@ -3,9 +3,12 @@
 package sandbox_test
 
 import (
+	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/entail-fleet/entail/sandbox"
@@ -131,5 +134,71 @@ func TestHiddenInsideFailsClosed(t *testing.T) {
 				t.Error("the command ran")
 			}
 		})
+	}
+}
+
+// TestHiddenInsideWithoutRoot runs the whole as an ordinary user, for whom a user
+// namespace has to do.
+func TestHiddenInsideWithoutRoot(t *testing.T) {
+	t.Parallel()
+	const nobody = 65534
+	base, err := os.MkdirTemp("", "nobody-") // t.TempDir lies below a private directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(base); err != nil {
+			t.Error(err)
+		}
+	})
+	root, data, temp := filepath.Join(base, "ws"), filepath.Join(base, "ws", ".entail"), filepath.Join(base, "tmp")
+	for _, dir := range []string{root, data, temp} {
+		mkdir(t, dir)
+	}
+	write(t, filepath.Join(data, "token"), "hunter2\n")
+	self := filepath.Join(base, "self")
+	copySelf(t, self)
+	for _, path := range []string{base, root, data, temp, self, filepath.Join(data, "token")} {
+		if os.Getuid() != 0 {
+			break // this is an ordinary user already
+		}
+		if err := os.Chown(path, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	arg, err := json.Marshal(errand{Root: root, Hidden: []string{data}, Mode: session.WorkspaceWrite, Op: shell(
+		"id -u; echo x >new; cat .entail/token; mv .entail moved; cat moved/token; cat /proc/$PPID/environ; grep Eff /proc/self/status")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, driveArg, string(arg))
+	cmd.Env = []string{secret, "TMPDIR=" + temp}
+	cmd.Dir = base
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if !strings.Contains(string(out), `CapEff:\t0000000000000000`) || strings.Contains(string(out), "hunter2") {
+		t.Errorf("got %s", out)
+	}
+	if got := read(t, filepath.Join(root, "new")); got != "x\n" {
+		t.Errorf("new holds %q", got)
+	}
+	if got := read(t, filepath.Join(data, "token")); got != "hunter2\n" {
+		t.Errorf("the token holds %q", got)
+	}
+}
+
+func copySelf(t *testing.T, to string) {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, data, 0o755); err != nil {
+		t.Fatal(err)
 	}
 }
