@@ -190,9 +190,9 @@ func (r ruling) refused(o session.Outcome) Denial {
 }
 
 func (r ruling) ask(s *session.State) session.ApprovalAsked {
-	n := 1
+	n := session.Seq(1)
 	if call, ok := s.Call(r.call.ID); ok && call.Ask != nil {
-		n = int(call.Ask.Seq)
+		n = call.Ask.Seq
 	}
 	return session.ApprovalAsked{
 		ID: fmt.Sprintf("ask-%s-%d", r.call.ID, n), CallID: r.call.ID, ToolName: r.call.Tool,

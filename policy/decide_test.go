@@ -31,6 +31,7 @@ import (
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata/decide", func(t *testing.T, path string) {
+		t.Helper()
 		s := &script{t: t, deployment: deploy(t)}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			t.Helper()

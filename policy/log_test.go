@@ -244,12 +244,9 @@ func (l *log) mustDelegate(d policy.Deployment, c child) *log {
 func (l *log) personFork() *log {
 	l.t.Helper()
 	l.forks++
-	n := fmt.Sprintf("%d", l.forks)
-	suffix := ulid[:len(ulid)-len(n)] + n
-	// Forks of different sources need different ids.
-	sum := sha256.Sum256([]byte(l.state.Header.ID))
-	suffix = suffix[:10] + strings.ToUpper(hex.EncodeToString(sum[:6])) + suffix[22:]
-	id, err := session.ForkID(l.state.Header.Root, suffix)
+	// A ULID of the source and the count: forks of different sources differ.
+	sum := sha256.Sum256(fmt.Append([]byte(l.state.Header.ID), l.forks))
+	id, err := session.ForkID(l.state.Header.Root, ulid[:10]+strings.ToUpper(hex.EncodeToString(sum[:8])))
 	if err != nil {
 		l.t.Fatalf("fork id: %v", err)
 	}
