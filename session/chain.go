@@ -68,8 +68,7 @@ type Chain struct {
 func Open(genesis Raw, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event, error) {
 	id := genesis.Address.Session
 	fail := func(err error) (*Chain, []Event, error) {
-		var f *FormatError
-		if errors.As(err, &f) {
+		if _, newer := errors.AsType[*FormatError](err); newer {
 			return nil, nil, err
 		}
 		return nil, nil, &CorruptError{Session: id, StreamSeq: genesis.StreamSeq, Reason: err}

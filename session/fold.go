@@ -187,6 +187,27 @@ func (s *State) apply(e Event) error {
 		s.Model, s.ModelSeq = p, e.Seq
 	case *UserMessage:
 		return s.message(e, p)
+	case *Interrupt:
+		s.interrupt(e, p)
+	case *Cancel:
+		s.stop(StopRequest{Seq: e.Seq, Reason: p.Reason, By: p.By})
+	case *Budget:
+		s.stop(StopRequest{Seq: e.Seq, Budget: true, Reason: p.Reason, By: p.By})
+	case *Closed:
+		return s.closeChild(p)
+	case *Archived:
+		s.Archived = true
+	case *End:
+		return s.end(p)
+	default:
+		return s.applyTurn(e)
+	}
+	return nil
+}
+
+// applyTurn is apply for what happens in and around a turn.
+func (s *State) applyTurn(e Event) error {
+	switch p := e.Payload.(type) {
 	case *Consumed:
 		return s.consume(p)
 	case *Claim:
@@ -217,22 +238,8 @@ func (s *State) apply(e Event) error {
 		return s.settleAsk(e, p)
 	case *Expired:
 		return s.expire(e, p)
-	case *Interrupt:
-		s.interrupt(e, p)
-	case *Cancel:
-		s.stop(StopRequest{Seq: e.Seq, Reason: p.Reason, By: p.By})
-	case *Budget:
-		s.stop(StopRequest{Seq: e.Seq, Budget: true, Reason: p.Reason, By: p.By})
-	case *Closed:
-		return s.closeChild(p)
-	case *Archived:
-		s.Archived = true
-	case *End:
-		return s.end(p)
-	default:
-		return ErrUnknownType
 	}
-	return nil
+	return ErrUnknownType
 }
 
 // note accepts an event that changes nothing but the position.

@@ -176,7 +176,7 @@ func (s *State) decide(e Event, p *ToolDecision) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkDecision(e, p, *c); err != nil {
+	if err := s.checkDecision(p, *c); err != nil {
 		return err
 	}
 	c.Decision, c.Mode = e.Seq, p.Mode
@@ -208,7 +208,7 @@ func (s *State) useGrant(c *Call, p *ToolDecision) {
 // checkDecision holds a decision to the state it says it was made on. Because
 // its record was committed by compare-and-set, this state is the log right
 // before it (SPEC 5.1, I4).
-func (s *State) checkDecision(e Event, p *ToolDecision, c Call) error {
+func (s *State) checkDecision(p *ToolDecision, c Call) error {
 	delegating := c.Name == ToolDelegate && p.Verdict == Allow
 	switch {
 	case c.State == CallAsked && (c.Ask == nil || c.Ask.Outcome == ""):

@@ -28,10 +28,10 @@ func genesis(t *testing.T, d sessiontest.Delegation) (*sessiontest.Stream, sessi
 
 // outcome replays a stream with one genesis more and returns what became of the
 // parent and of the child.
-func outcome(s *sessiontest.Stream, raw session.Raw, root session.ID) (parent, child error, r *sessiontest.Replica) {
+func outcome(s *sessiontest.Stream, raw session.Raw, root session.ID) (r *sessiontest.Replica, parent, child error) {
 	s.Put(raw)
 	r = sessiontest.Replay(s.Records)
-	return r.Chains[root].Halted(), r.Failed[raw.Address.Session], r
+	return r, r.Chains[root].Halted(), r.Failed[raw.Address.Session]
 }
 
 // A bad child's section stops the child, by name; the parent's decision stands
@@ -78,7 +78,7 @@ func TestBadChildSectionStopsTheChildOnly(t *testing.T) {
 		"no model":      first(func(p []session.Payload) []session.Payload { return slices.Delete(p, 3, 4) }),
 		"no prompt":     first(func(p []session.Payload) []session.Payload { return p[:4] }),
 		"prompt of nobody": first(func(p []session.Payload) []session.Payload {
-			p[4].(*session.UserMessage).By = nil //nolint:errcheck // a batch ends with its prompt
+			p[4].(*session.UserMessage).By = nil
 			return p
 		}),
 		"two prompts": first(func(p []session.Payload) []session.Payload { return append(p, prompt("m9")) }),
@@ -89,7 +89,7 @@ func TestBadChildSectionStopsTheChildOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, root, r := genesis(t, d)
-			parent, child, replica := outcome(s, s.Raw(r), root)
+			replica, parent, child := outcome(s, s.Raw(r), root)
 			if parent != nil || !errors.Is(child, session.ErrCorrupt) {
 				t.Fatalf("parent %v, child %v", parent, child)
 			}
@@ -128,7 +128,7 @@ func TestTornChildSectionStopsTheChildOnly(t *testing.T) {
 			raw := s.Raw(r)
 			raw.Headers = maps.Clone(raw.Headers)
 			change(&raw)
-			if parent, child, _ := outcome(s, raw, root); parent != nil || !errors.Is(child, session.ErrCorrupt) {
+			if _, parent, child := outcome(s, raw, root); parent != nil || !errors.Is(child, session.ErrCorrupt) {
 				t.Errorf("parent %v, child %v", parent, child)
 			}
 		})
@@ -140,7 +140,7 @@ func TestTornChildSectionStopsTheChildOnly(t *testing.T) {
 func TestChildSectionIsTheOneTheParentNamed(t *testing.T) {
 	t.Parallel()
 	s, root, r := genesis(t, sessiontest.Delegation{Decision: func(d *session.ToolDecision) { d.ChildLink = &session.Link{7} }})
-	if parent, child, _ := outcome(s, s.Raw(r), root); parent != nil || !errors.Is(child, session.ErrCorrupt) {
+	if _, parent, child := outcome(s, s.Raw(r), root); parent != nil || !errors.Is(child, session.ErrCorrupt) {
 		t.Errorf("parent %v, child %v", parent, child)
 	}
 }
@@ -169,7 +169,7 @@ func TestBadParentSectionStopsTheParentOnly(t *testing.T) {
 			t.Parallel()
 			s, root, r := genesis(t, sessiontest.Delegation{})
 			change(&r)
-			parent, child, replica := outcome(s, s.Raw(r), root)
+			replica, parent, child := outcome(s, s.Raw(r), root)
 			if !errors.Is(parent, session.ErrCorrupt) || child != nil {
 				t.Errorf("parent %v, child %v", parent, child)
 			}
@@ -192,7 +192,7 @@ func TestGenesisWithoutItsDecisionStopsBoth(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s, root, r := genesis(t, sessiontest.Delegation{Decision: d})
-			if parent, child, _ := outcome(s, s.Raw(r), root); !errors.Is(parent, session.ErrCorrupt) || !errors.Is(child, session.ErrCorrupt) {
+			if _, parent, child := outcome(s, s.Raw(r), root); !errors.Is(parent, session.ErrCorrupt) || !errors.Is(child, session.ErrCorrupt) {
 				t.Errorf("parent %v, child %v", parent, child)
 			}
 		})

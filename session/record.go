@@ -283,12 +283,10 @@ func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
 	if err == nil {
 		err = r.promised(first)
 	}
-	if err != nil {
-		r.BirthErr = err
-		return nil
+	if r.BirthErr = err; err == nil {
+		r.Birth = &Birth{Header: h, Line: lines[at], First: first}
 	}
-	r.Birth = &Birth{Header: h, Line: lines[at], First: first}
-	return nil
+	return nil //nolint:nilerr // BirthErr is the child's trouble, not the record's
 }
 
 // promised holds a child's section to the link that the parent's decision gives

@@ -11,8 +11,6 @@ const (
 	childID = rootID + "-0123456789abcdefghjkmnpqrs"
 )
 
-func seqAt(n session.Seq) *session.Seq { return &n }
-
 func person() *session.Party { return &session.Party{Kind: session.Person, ID: "ann"} }
 
 func sampleExtent() session.Extent {
@@ -22,9 +20,9 @@ func sampleExtent() session.Extent {
 
 func sampleBasis() session.Basis {
 	return session.Basis{
-		Sandbox:  session.Ground{Value: "workspace-write", Seq: seqAt(2)},
-		Approval: session.Ground{Value: "ask", Seq: seqAt(1)},
-		Preset:   session.Ground{Value: "auto", Seq: seqAt(0)},
+		Sandbox:  session.Ground{Value: "workspace-write", Seq: new(session.Seq(2))},
+		Approval: session.Ground{Value: "ask", Seq: new(session.Seq(1))},
+		Preset:   session.Ground{Value: "auto", Seq: new(session.Seq(0))},
 	}
 }
 
@@ -59,7 +57,7 @@ func policySamples() []session.Payload {
 		&session.Descriptor{Version: session.DescriptorVersion, Mode: session.OneShot, Provider: session.Fork, Label: "child"},
 		&session.ModelSelected{Provider: "openai", Model: "m1"},
 		&session.ModelSelected{Provider: "scripted", Model: "file", Script: &session.Script{Text: "sessions: {}\n", SHA256: sessiontest.Digest("sessions: {}\n")}},
-		&session.ModelSelected{Provider: "scripted", Model: "file", Script: &session.Script{Session: rootID, Seq: seqAt(0), SHA256: sessiontest.Digest("sessions: {}\n")}},
+		&session.ModelSelected{Provider: "scripted", Model: "file", Script: &session.Script{Session: rootID, Seq: new(session.Seq(0)), SHA256: sessiontest.Digest("sessions: {}\n")}},
 	}
 }
 

@@ -103,6 +103,7 @@ func (g *generator) call(s session.State, c session.Call) []session.Payload {
 		return []session.Payload{g.question(s, c)}
 	case session.CallDenied:
 		return []session.Payload{result(s, c, session.CodeSandboxDenied)}
+	case session.CallAllowed, session.CallEnded:
 	}
 	if child, live := s.Child(c.Child); live && !child.Returned && !s.Stopping() && g.pick(2) == 0 {
 		return []session.Payload{park(s, session.WaitChild, string(c.Child))}
