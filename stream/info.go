@@ -1,0 +1,68 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Info is the state of one partition's stream.
+type Info struct {
+	// Incarnation tells one stream from another of the same name: the time it
+	// was created, as RFC 3339 with nanoseconds.
+	Incarnation string
+	FirstSeq    uint64
+	LastSeq     uint64
+	// Deleted counts the sequences between first and last that hold nothing.
+	Deleted  int
+	Bytes    uint64
+	MaxBytes uint64
+}
+
+// Info asks the leader for the state of a partition's stream.
+func (l *Log) Info(ctx context.Context, partition int) (Info, error) {
+	i, err := l.info(ctx, partition)
+	if err != nil {
+		return Info{}, err
+	}
+	return Info{
+		Incarnation: i.Created.UTC().Format(time.RFC3339Nano),
+		FirstSeq:    i.State.FirstSeq,
+		LastSeq:     i.State.LastSeq,
+		Deleted:     i.State.NumDeleted,
+		Bytes:       i.State.Bytes,
+		MaxBytes:    uint64(max(i.Config.MaxBytes, 0)),
+	}, nil
+}
+
+// fullPercent is where new sessions are refused, so that the ends of the others
+// still fit.
+const fullPercent = 85
+
+// Full reports whether a partition has no room for new sessions.
+func (l *Log) Full(ctx context.Context, partition int) (bool, error) {
+	i, err := l.Info(ctx, partition)
+	if err != nil {
+		return false, err
+	}
+	return i.MaxBytes > 0 && i.Bytes >= i.MaxBytes/100*fullPercent, nil
+}
+
+func (l *Log) info(ctx context.Context, partition int, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
+	defer cancel()
+	s, err := l.js.Stream(ctx, StreamName(partition))
+	if err == nil && len(opts) == 0 {
+		return s.CachedInfo(), nil // of the request just made
+	}
+	var i *jetstream.StreamInfo
+	if err == nil {
+		i, err = s.Info(ctx, opts...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for stream %s: %w", StreamName(partition), err)
+	}
+	return i, nil
+}

@@ -1,0 +1,74 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// headerOperation marks the removal of a key, as JetStream's buckets do.
+const headerOperation = "KV-Operation"
+
+// Liveness holds one value of each live worker. A value that is not renewed
+// expires. A worker writes its own; what it says is the caller's business.
+type Liveness struct{ log *Log }
+
+// Liveness returns the liveness bucket. It asks the server nothing.
+func (l *Log) Liveness() Liveness { return Liveness{log: l} }
+
+// Put sets a worker's value and returns when the server has it. It is tried once:
+// a renewal that is not acknowledged does not count.
+func (v Liveness) Put(ctx context.Context, worker string, value []byte) error {
+	m := nats.NewMsg(bucketKey(liveBucket, worker))
+	m.Data = value
+	if a := v.log.try(ctx, m); a.outcome != stored {
+		return fmt.Errorf("renew the liveness of %s: %w", worker, a.err)
+	}
+	return nil
+}
+
+// Delete takes a worker's value away before it expires.
+func (v Liveness) Delete(ctx context.Context, worker string) error {
+	m := nats.NewMsg(bucketKey(liveBucket, worker))
+	m.Header[headerOperation] = []string{"DEL"}
+	if a := v.log.try(ctx, m); a.outcome != stored {
+		return fmt.Errorf("end the liveness of %s: %w", worker, a.err)
+	}
+	return nil
+}
+
+// All returns the value of every live worker.
+func (v Liveness) All(ctx context.Context) (map[string][]byte, error) {
+	out := make(map[string][]byte)
+	prefix := bucketKey(liveBucket, "")
+	_, err := v.log.pages(ctx, bucketStream(liveBucket), bucketKey(liveBucket, ">"), 0, func(m message) error {
+		worker := strings.TrimPrefix(m.subject, prefix)
+		if delete(out, worker); len(m.header[headerOperation]) == 0 {
+			out[worker] = m.data
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list live workers: %w", err)
+	}
+	return out, nil
+}
+
+// Watch calls fn with the values of all live workers, and again whenever it finds
+// them changed, looking each [Config.Poll], until ctx ends or fn fails. It polls
+// because a value expires without a word.
+func (v Liveness) Watch(ctx context.Context, fn func(map[string][]byte) error) error {
+	var last map[string][]byte
+	return v.log.poll(ctx, func(ctx context.Context) error {
+		now, err := v.All(ctx)
+		if err != nil || last != nil && maps.EqualFunc(now, last, bytes.Equal) {
+			return nil //nolint:nilerr // looked at again
+		}
+		last = now
+		return fn(now)
+	})
+}

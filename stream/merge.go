@@ -1,0 +1,152 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// merged is one record made of several changes.
+type merged struct {
+	section session.Section
+	epoch   uint64
+	size    int
+	// members are the changes that the record settles, in order.
+	members []*waiting
+	// refused are members that add nothing, because the events of members before
+	// them speak against it. They are told once those stand.
+	refused map[*waiting]error
+	// left are the changes that found no room.
+	left []*waiting
+}
+
+// merge evaluates changes one after the other, each on the view that those
+// before it leave, and collects their events. A change that is refused on the
+// view itself, or has nothing to write there, is settled at once.
+func merge(id session.ID, v session.View, group []*waiting) merged {
+	var m merged
+	at := ahead{View: v}
+	for i, w := range group {
+		p, err := w.change.draft(id, at.View)
+		if err != nil {
+			err = fmt.Errorf("%s of %s: %w", w.change.Name, id, err)
+		}
+		switch first, idle := m.size == 0, p.size == 0; {
+		case first && idle:
+			w.settle(Done{}, err)
+			continue
+		case err != nil:
+			m.refuse(w, err)
+		case !first && !idle && !m.fits(p):
+			m.left = group[i:]
+			return m
+		case !idle:
+			m.add(p)
+			at.advance(p)
+		}
+		m.members = append(m.members, w)
+	}
+	return m
+}
+
+// settle tells every member how the record ended.
+func (m *merged) settle(id session.ID, d Done, err error) {
+	for _, w := range m.members {
+		switch why := m.refused[w]; {
+		case err != nil:
+			w.settle(Done{}, fmt.Errorf("%s of %s: %w", w.change.Name, id, err))
+		case why != nil:
+			w.settle(Done{}, why)
+		default:
+			w.settle(d, nil)
+		}
+	}
+}
+
+// lose tells the members that wanted to hear of a conflict and returns the
+// others.
+func (m *merged) lose(id session.ID, conflict error) []*waiting {
+	var rest []*waiting
+	for _, w := range m.members {
+		if w.change.Once {
+			w.settle(Done{}, fmt.Errorf("%s of %s: %w", w.change.Name, id, conflict))
+			continue
+		}
+		rest = append(rest, w)
+	}
+	return rest
+}
+
+// fits reports whether p may stand in the record: in size, in the epoch it is
+// written in, and because a claim is the first of its record.
+func (m *merged) fits(p piece) bool {
+	return m.size+p.size <= session.MaxRecord && p.epoch == m.epoch && !isClaim(p.section)
+}
+
+func (m *merged) add(p piece) {
+	if m.size == 0 {
+		m.section, m.epoch = p.section, p.epoch
+	} else {
+		m.section.Events = append(m.section.Events, p.section.Events...)
+		m.section.After = p.section.After
+	}
+	m.size += p.size
+}
+
+func (m *merged) refuse(w *waiting, err error) {
+	if m.refused == nil {
+		m.refused = make(map[*waiting]error)
+	}
+	m.refused[w] = err
+}
+
+// ahead is a view that events not yet written have moved on.
+type ahead struct {
+	session.View
+	links map[session.Seq]session.Link
+	ids   map[string]bool
+}
+
+func (a *ahead) advance(p piece) {
+	if a.links == nil {
+		a.links, a.ids = make(map[session.Seq]session.Link), make(map[string]bool)
+		link, has := a.Link, a.Has
+		a.Link = func(s session.Seq) (session.Link, bool) {
+			if l, ok := a.links[s]; ok {
+				return l, true
+			}
+			return link(s)
+		}
+		a.Has = func(id string) bool { return a.ids[id] || has(id) }
+	}
+	a.State = p.state
+	for _, e := range p.section.Events {
+		a.links[e.Seq] = e.Link
+		if id := messageID(e.Payload); id != "" {
+			a.ids[id] = true
+		}
+	}
+}
+
+// messageID is the id that an event of class inbox was accepted under.
+func messageID(p session.Payload) string {
+	switch p := p.(type) {
+	case *session.UserMessage:
+		return p.ID
+	case *session.Interrupt:
+		return p.ID
+	case *session.Cancel:
+		return p.ID
+	case *session.Nudge:
+		return p.ID
+	case *session.Expired:
+		return p.ID
+	case *session.Budget:
+		return p.ID
+	case *session.Closed:
+		return p.ID
+	case *session.Archived:
+		return p.ID
+	}
+	return ""
+}

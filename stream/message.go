@@ -1,0 +1,206 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// message is one stored message.
+type message struct {
+	subject string
+	seq     uint64
+	time    time.Time
+	header  nats.Header
+	data    []byte
+	last    bool // nothing after it was there when it was read
+}
+
+// record reads a message as a record. Only the session's chain says whether it
+// is one.
+func (m message) record() (session.Raw, error) {
+	a, ok := place(m.subject)
+	if !ok {
+		return session.Raw{}, fmt.Errorf("stream sequence %d: subject %q is in no session's space", m.seq, m.subject)
+	}
+	headers := make(map[string]string, len(m.header))
+	for k, v := range m.header {
+		if len(v) > 0 {
+			headers[k] = v[0]
+		}
+	}
+	return session.Raw{StreamSeq: m.seq, Address: a, Headers: headers, Body: m.data}, nil
+}
+
+// getRequest asks for messages: one at a sequence, the first ones at or after it
+// under a filter, or the last one under a filter.
+type getRequest struct {
+	Seq      uint64 `json:"seq,omitempty"`
+	NextFor  string `json:"next_by_subj,omitempty"`
+	LastFor  string `json:"last_by_subj,omitempty"`
+	Batch    int    `json:"batch,omitempty"`
+	MaxBytes int    `json:"max_bytes,omitempty"`
+}
+
+// leader reads one record from the leader of a partition's stream.
+func (l *Log) leader(ctx context.Context, partition int, r getRequest) (session.Raw, error) {
+	m, err := l.get(ctx, StreamName(partition), r)
+	if err != nil {
+		return session.Raw{}, err
+	}
+	return m.record()
+}
+
+// get asks a stream's leader for one message. The library would ask any replica,
+// since the streams allow direct gets.
+func (l *Log) get(ctx context.Context, stream string, r getRequest) (message, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return message{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
+	defer cancel()
+	reply, err := l.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
+	if err != nil {
+		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(reply.Data, &answer); err != nil {
+		return message{}, fmt.Errorf("read stream %s: decode the answer: %w", stream, err)
+	}
+	if e := answer.Error; e != nil {
+		if e.ErrorCode == codeNoMessage {
+			return message{}, session.ErrNotFound
+		}
+		return message{}, fmt.Errorf("read stream %s: %w", stream, e)
+	}
+	a := answer.Message
+	m := message{subject: a.Subject, seq: a.Seq, time: a.Time, data: a.Data}
+	if len(a.Header) > 0 {
+		if m.header, err = nats.DecodeHeadersMsg(a.Header); err != nil {
+			return message{}, fmt.Errorf("read stream %s: headers at %d: %w", stream, a.Seq, err)
+		}
+	}
+	return m, nil
+}
+
+// A page is small because the server holds up appends while it reads one.
+const (
+	pageMessages = 256
+	pageBytes    = 1 << 20
+)
+
+// pages reads forward what stands under a filter after a sequence, by direct
+// gets, until there is nothing left. It returns the last sequence it read.
+func (l *Log) pages(ctx context.Context, stream, filter string, after uint64, fn func(message) error) (uint64, error) {
+	for {
+		last, err := l.page(ctx, stream, filter, after, fn)
+		after = max(after, last.seq)
+		if err != nil || last.last {
+			return after, err
+		}
+	}
+}
+
+// page reads one page and returns its last message, with last set when there is
+// nothing after it.
+func (l *Log) page(ctx context.Context, stream, filter string, after uint64, fn func(message) error) (message, error) {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
+	defer cancel()
+	body, err := json.Marshal(getRequest{Seq: after + 1, NextFor: filter, Batch: pageMessages, MaxBytes: pageBytes})
+	if err != nil {
+		return message{}, err
+	}
+	inbox := l.nc.NewInbox()
+	sub, err := l.nc.SubscribeSync(inbox)
+	if err != nil {
+		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
+	if err := l.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
+		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	last := message{seq: after}
+	for {
+		reply, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, err)
+		}
+		m, end, err := answered(reply)
+		switch {
+		case err != nil:
+			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, err)
+		case end:
+			last.last = last.last || last.seq == after
+			return last, nil
+		case m.seq <= last.seq:
+			return last, fmt.Errorf("read stream %s: sequence %d came after %d", stream, m.seq, last.seq)
+		}
+		if err := fn(m); err != nil {
+			return last, err
+		}
+		last = m
+	}
+}
+
+// The headers that the server adds to what a direct get answers. It adds them
+// behind the stored ones, and whoever wrote the message may have stored the
+// same names: only the last value is the server's.
+var addedHeaders = []string{
+	jetstream.StreamHeader, jetstream.SubjectHeader, jetstream.SequenceHeader, jetstream.TimeStampHeaer,
+	headerPending, "Nats-Last-Sequence",
+}
+
+const headerPending = "Nats-Num-Pending"
+
+// answered reads one answer of a direct get: a stored message, or the end of the
+// page. Only a stored message carries the name of its stream; its status is no
+// sign, because a stored message may claim any.
+func answered(reply *nats.Msg) (m message, end bool, err error) {
+	if len(reply.Header[jetstream.StreamHeader]) == 0 {
+		switch status := reply.Header.Get("Status"); status {
+		case "204", "404":
+			return message{}, true, nil
+		case "503":
+			return message{}, false, nats.ErrNoResponders
+		default:
+			return message{}, false, fmt.Errorf("status %q: %s", status, reply.Header.Get("Description"))
+		}
+	}
+	added := make(map[string]string, len(addedHeaders))
+	for _, name := range addedHeaders {
+		v := reply.Header[name]
+		if len(v) == 0 {
+			return message{}, false, fmt.Errorf("the server's answer has no %s: run nats-server 2.12 or newer", name)
+		}
+		added[name] = v[len(v)-1]
+		if reply.Header[name] = v[:len(v)-1]; len(v) == 1 {
+			delete(reply.Header, name)
+		}
+	}
+	m = message{
+		subject: added[jetstream.SubjectHeader], header: reply.Header, data: reply.Data,
+		last: added[headerPending] == "0",
+	}
+	var errSeq, errTime error
+	m.seq, errSeq = strconv.ParseUint(added[jetstream.SequenceHeader], 10, 64)
+	m.time, errTime = time.Parse(time.RFC3339Nano, added[jetstream.TimeStampHeaer])
+	return m, false, errors.Join(errSeq, errTime)
+}

@@ -1,0 +1,27 @@
+package stream
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+)
+
+const pokePrefix = "entail.poke."
+
+// Poke tells a worker to look at its sessions' tails at once. It is best effort:
+// nothing relies on it.
+func (l *Log) Poke(worker string) error {
+	if err := l.nc.Publish(pokePrefix+worker, nil); err != nil {
+		return fmt.Errorf("poke %s: %w", worker, err)
+	}
+	return nil
+}
+
+// OnPoke calls fn whenever a worker is poked, until stop is called.
+func (l *Log) OnPoke(worker string, fn func()) (stop func() error, err error) {
+	sub, err := l.nc.Subscribe(pokePrefix+worker, func(*nats.Msg) { fn() })
+	if err != nil {
+		return nil, fmt.Errorf("listen for pokes of %s: %w", worker, err)
+	}
+	return sub.Unsubscribe, nil
+}

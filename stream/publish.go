@@ -1,0 +1,245 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// The headers of the compare-and-set. The server ignores any other spelling.
+const (
+	headerExpectTail   = jetstream.ExpectedLastSubjSeqHeader
+	headerExpectFilter = jetstream.ExpectedLastSubjSeqSubjHeader
+)
+
+// publisher sends one record once. It is an interface so that tests can lose
+// what goes to the server and what comes back.
+type publisher interface {
+	publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error)
+}
+
+type server struct{ js jetstream.JetStream }
+
+// publish leaves every retry to its caller, who knows what it is worth.
+func (s server) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	return s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+}
+
+// outcome is what one try of a publish came to.
+type outcome int
+
+const (
+	stored    outcome = iota + 1 // at the sequence in answer
+	moved                        // the tail is the sequence in answer
+	busy                         // another publish with this filter is in flight
+	refused                      // not written, now or later, as it is
+	unsettled                    // written or not
+)
+
+// answer is the outcome of a try, with its sequence or its error.
+type answer struct {
+	outcome outcome
+	seq     uint64
+	err     error
+}
+
+// try publishes m once.
+func (l *Log) try(ctx context.Context, m *nats.Msg) answer {
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
+	defer cancel()
+	before := l.nc.LastError()
+	ack, err := l.pub.publish(ctx, m)
+	switch {
+	case err == nil && ack.Duplicate:
+		return answer{outcome: refused, err: ErrDuplicate}
+	case err == nil:
+		return answer{outcome: stored, seq: ack.Sequence}
+	}
+	if api, ok := apiError(err); ok {
+		return classify(api)
+	}
+	if last := l.nc.LastError(); forbidden(before, last, m.Subject) {
+		return answer{outcome: refused, err: last}
+	}
+	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) || errors.Is(err, nats.ErrHeadersNotSupported) {
+		return answer{outcome: refused, err: err}
+	}
+	return answer{outcome: unsettled, err: err}
+}
+
+// classify sorts the server's answers. Everything it does not know is taken for
+// a refusal only if it cannot come after the record was stored.
+func classify(api *jetstream.APIError) answer {
+	switch {
+	case api.ErrorCode == codeWrongLast:
+		// The tail stands in the text alone.
+		text := api.Description[strings.LastIndexByte(api.Description, ' ')+1:]
+		tail, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return answer{outcome: unsettled, err: fmt.Errorf("conflict without a tail: %w", api)}
+		}
+		return answer{outcome: moved, seq: tail}
+	case api.ErrorCode == codeWrongLastConstant:
+		return answer{outcome: busy, err: api}
+	case api.Description == "maximum bytes exceeded":
+		return answer{outcome: refused, err: fmt.Errorf("%w: %w", ErrFull, api)}
+	case api.ErrorCode == codeBatchIncomplete || api.Code >= 500:
+		return answer{outcome: unsettled, err: api}
+	}
+	return answer{outcome: refused, err: api}
+}
+
+// publication is a record on its way: the message, the session whose tail it
+// moves and the tail it expects. It never changes, however often it is sent.
+type publication struct {
+	msg    *nats.Msg
+	space  session.ID
+	expect uint64
+	record session.Record
+}
+
+func newPublication(space session.ID, tail uint64, r session.Record) (publication, error) {
+	headers, body, err := session.EncodeRecord(r)
+	if err != nil {
+		return publication{}, err
+	}
+	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, len(headers)+2), Data: body}
+	for k, v := range headers {
+		m.Header[k] = []string{v}
+	}
+	setExpectation(m.Header, space, tail)
+	return publication{msg: m, space: space, expect: tail, record: r}, nil
+}
+
+// publish sends p until its outcome is known. Between tries nothing of it
+// changes, so that however many arrive, one at most is stored.
+func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, error) {
+	seen := l.tails.seen(p.space)
+	var (
+		doubt    error // of the first try that was not settled
+		deadline time.Time
+		pause    = firstPause
+	)
+	for tries := 0; ; {
+		a := l.try(ctx, p.msg)
+		switch {
+		case a.outcome == stored:
+			l.tails.note(p.space, a.seq)
+			return a.seq, nil
+		case a.outcome == moved && a.seq < seen:
+			return 0, lossOf(p.space, seen, a.seq)
+		case a.outcome == moved:
+			l.tails.note(p.space, a.seq)
+			return l.moved(ctx, v, p, a.seq, doubt)
+		case a.outcome == refused && doubt == nil:
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, a.err)
+		case a.outcome == busy && doubt == nil:
+			if tries++; tries > busyTries {
+				return 0, &session.ConflictError{Session: p.space, Want: p.expect}
+			}
+			if wait(ctx, jitter(minBusyPause, maxBusyPause)) != nil {
+				return 0, &session.ConflictError{Session: p.space, Want: p.expect}
+			}
+			continue
+		}
+		// Not settled. After that no refusal says anything of the first try.
+		if doubt == nil {
+			doubt, deadline = a.err, time.Now().Add(l.cfg.Budget)
+		}
+		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, doubt))
+		}
+		pause = min(2*pause, lastPause)
+	}
+}
+
+const (
+	minBusyPause = 200 * time.Microsecond
+	maxBusyPause = 2 * time.Millisecond
+	firstPause   = 20 * time.Millisecond
+	lastPause    = 500 * time.Millisecond
+)
+
+// moved settles a publish whose tail has moved. With no doubt about an earlier
+// try it is a conflict. With one, it may be the record itself that moved the
+// tail: then it is the first valid record after the expected tail, and the view
+// says so.
+func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, doubt error) (uint64, error) {
+	conflict := &session.ConflictError{Session: p.space, Want: p.expect, Tail: tail}
+	if doubt == nil {
+		return 0, conflict
+	}
+	view, err := v.View(ctx, p.space, tail)
+	if errors.Is(err, session.ErrNotFound) {
+		return 0, conflict
+	}
+	if err != nil {
+		return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, errors.Join(doubt, err)))
+	}
+	own := moves(p.record)
+	if link, ok := view.Link(own.Next() - 1); !ok || link != own.After {
+		return 0, conflict
+	}
+	seq, err := l.stands(ctx, p)
+	if err != nil {
+		return 0, fmt.Errorf("append %s after %d: written, but not found: %w", p.space, p.expect, unknown(l.nc, err))
+	}
+	return seq, nil
+}
+
+// stands finds where a record that is in the log stands: right after the tail it
+// expected. A read that does not find it proves nothing, so it is repeated.
+func (l *Log) stands(ctx context.Context, p publication) (uint64, error) {
+	deadline := time.Now().Add(l.cfg.Budget)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		raw, err := l.leader(ctx, p.space.Partition(), getRequest{Seq: p.expect + 1, NextFor: TailFilter(p.space)})
+		if err == nil && raw.Headers[session.HeaderLinkName] == p.msg.Header[session.HeaderLinkName][0] {
+			return raw.StreamSeq, nil
+		}
+		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+			return 0, errors.Join(errors.New("no read shows it"), err)
+		}
+	}
+}
+
+// moves returns the section that a record adds to the session whose tail it
+// moves: for a root's genesis, its first events.
+func moves(r session.Record) session.Section {
+	if r.Own != nil {
+		return *r.Own
+	}
+	return r.Birth.First
+}
+
+func lossOf(id session.ID, seen, now uint64) error {
+	return &session.CorruptError{
+		Session: id, StreamSeq: seen, Loss: true,
+		Reason: fmt.Errorf("its tail was %d and is now %d: %w", seen, now, session.ErrLoss),
+	}
+}
+
+// wait pauses, or returns why ctx ended.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// jitter picks a duration between two, so that rivals do not keep step.
+func jitter(from, to time.Duration) time.Duration {
+	return from + rand.N(to-from) //nolint:gosec // spreads load, guards nothing
+}

@@ -1,0 +1,153 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// pull is how long one pull request stands at the server.
+const pull = 5 * time.Second
+
+// Queue hands out hints that a session may have something to do: one for each
+// record of class inbox or genesis. A hint may come twice, late, or to two
+// workers; the log decides (ARCHITECTURE 4).
+type Queue struct {
+	log       *Log
+	partition int
+
+	mu       sync.Mutex
+	consumer jetstream.Consumer // guarded by mu, nil until the first Next
+}
+
+// Queue returns the work queue of a partition. It asks the server nothing.
+func (l *Log) Queue(partition int) (*Queue, error) {
+	if partition < 0 || partition >= l.cfg.Partitions {
+		return nil, fmt.Errorf("work queue of partition %d: the deployment has %d", partition, l.cfg.Partitions)
+	}
+	return &Queue{log: l, partition: partition}, nil
+}
+
+// open binds the queue's consumer and refuses one that would lose hints.
+func (q *Queue) open(ctx context.Context) (jetstream.Consumer, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.consumer != nil {
+		return q.consumer, nil
+	}
+	c, err := q.log.js.Consumer(ctx, StreamName(q.partition), workConsumer)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("%w: provision the deployment first", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	have, want := c.CachedInfo().Config, workConfig(q.partition, 0)
+	for _, d := range []deviation{
+		is("ack policy", have.AckPolicy, want.AckPolicy, "a hint stays until it is acknowledged"),
+		is("max deliver", have.MaxDeliver, want.MaxDeliver, "a hint is given out until it is acknowledged"),
+		is("max ack pending", have.MaxAckPending, want.MaxAckPending, "delayed hints would hold up all others"),
+	} {
+		if d.differs {
+			return nil, fmt.Errorf("consumer %s of stream %s has %s %v, it must be %v: %s; provision the deployment again: %w",
+				workConsumer, StreamName(q.partition), d.setting, d.have, d.want, d.why, ErrSetting)
+		}
+	}
+	q.consumer = c
+	return c, nil
+}
+
+// Hint is one delivery. Session is the session it speaks of: for a genesis the
+// one that was born.
+type Hint struct {
+	// Address is where the record stands.
+	Address session.Address
+	// Session is the session that may have something to do.
+	Session session.ID
+	// StreamSeq is the record's place.
+	StreamSeq uint64
+	// Deliveries counts how often the hint was given out, this time included.
+	Deliveries uint64
+
+	msg jetstream.Msg
+}
+
+// Next waits for a hint. It takes one at a time: a hint in a buffer would lose
+// its lease unseen.
+func (q *Queue) Next(ctx context.Context) (*Hint, error) {
+	for {
+		if err := context.Cause(ctx); err != nil {
+			return nil, err
+		}
+		h, err := q.take(ctx)
+		if err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				return nil, cause
+			}
+			return nil, fmt.Errorf("take work of partition %d: %w", q.partition, err)
+		}
+		if h != nil {
+			return h, nil
+		}
+	}
+}
+
+// take asks for one hint. It returns none when there is none for a while.
+func (q *Queue) take(ctx context.Context) (*Hint, error) {
+	ctx, cancel := context.WithTimeout(ctx, pull)
+	defer cancel()
+	consumer, err := q.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	msg, err := consumer.Next(jetstream.FetchContext(ctx))
+	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
+		return nil, nil //nolint:nilnil // no hint, and nothing wrong
+	}
+	if err != nil {
+		return nil, err
+	}
+	meta, err := msg.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	a, ok := place(msg.Subject())
+	if !ok || !a.Class.Valid() {
+		return nil, msg.Term() // stands in no log
+	}
+	return &Hint{
+		Address: a, Session: a.Session, StreamSeq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, msg: msg,
+	}, nil
+}
+
+// Ack takes the hint out of the queue and returns when the server has said so.
+// It is right only on a stable fact.
+func (h *Hint) Ack(ctx context.Context) error {
+	if err := h.msg.DoubleAck(ctx); err != nil {
+		return fmt.Errorf("acknowledge the hint of %s at %d: %w", h.Session, h.StreamSeq, err)
+	}
+	return nil
+}
+
+// Later puts the hint back for a while.
+func (h *Hint) Later(delay time.Duration) error {
+	if err := h.msg.NakWithDelay(delay); err != nil {
+		return fmt.Errorf("put back the hint of %s at %d: %w", h.Session, h.StreamSeq, err)
+	}
+	return nil
+}
+
+// Working renews the hint's lease.
+func (h *Hint) Working() error {
+	if err := h.msg.InProgress(); err != nil {
+		return fmt.Errorf("renew the hint of %s at %d: %w", h.Session, h.StreamSeq, err)
+	}
+	return nil
+}

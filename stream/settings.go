@@ -1,0 +1,145 @@
+package stream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// deploymentKey is the key of the deployment's settings.
+const deploymentKey = "deployment"
+
+// Settings are small documents with a revision each: the deployment's settings
+// and what is known of each workspace. What they hold is the caller's business.
+// Reads ask the stream's leader.
+type Settings struct{ log *Log }
+
+// Settings returns the settings bucket. It asks the server nothing.
+func (l *Log) Settings() Settings { return Settings{log: l} }
+
+// Setting is one revision of a document.
+type Setting struct {
+	Value    []byte
+	Revision uint64
+	Time     time.Time
+}
+
+// Load returns the deployment's settings and their revision, which is zero when
+// they were never set.
+func (s Settings) Load(ctx context.Context) (value []byte, revision uint64, err error) {
+	return s.load(ctx, deploymentKey)
+}
+
+// Update replaces the deployment's settings if their revision is still last, zero
+// for never set, and returns the new one. If it is not, that is [ErrRevision].
+func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64, error) {
+	return s.update(ctx, deploymentKey, value, last)
+}
+
+// LoadWorkspace is Load for the document of a workspace, which is named by a hash.
+func (s Settings) LoadWorkspace(ctx context.Context, hash string) (value []byte, revision uint64, err error) {
+	return s.load(ctx, workspaceKey(hash))
+}
+
+// UpdateWorkspace is Update for the document of a workspace.
+func (s Settings) UpdateWorkspace(ctx context.Context, hash string, value []byte, last uint64) (uint64, error) {
+	return s.update(ctx, workspaceKey(hash), value, last)
+}
+
+// History returns the last revisions of the deployment's settings, oldest first.
+func (s Settings) History(ctx context.Context) ([]Setting, error) {
+	var out []Setting
+	_, err := s.log.pages(ctx, bucketStream(settingsBucket), bucketKey(settingsBucket, deploymentKey), 0, func(m message) error {
+		out = append(out, Setting{Value: m.data, Revision: m.seq, Time: m.time})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("history of the settings: %w", err)
+	}
+	return out, nil
+}
+
+// Watch calls fn with the deployment's settings and with every later revision it
+// finds, looking each [Config.Poll], until ctx ends or fn fails. A look that
+// fails is repeated at the next one: who needs a fresh read loads.
+func (s Settings) Watch(ctx context.Context, fn func(Setting) error) error {
+	var last uint64
+	return s.log.poll(ctx, func(ctx context.Context) error {
+		value, revision, err := s.Load(ctx)
+		if err != nil || revision == last {
+			return nil //nolint:nilerr // looked at again
+		}
+		last = revision
+		return fn(Setting{Value: value, Revision: revision})
+	})
+}
+
+func (s Settings) load(ctx context.Context, key string) ([]byte, uint64, error) {
+	m, err := s.log.get(ctx, bucketStream(settingsBucket), getRequest{LastFor: bucketKey(settingsBucket, key)})
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("load setting %s: %w", key, err)
+	}
+	return m.data, m.seq, nil
+}
+
+// update sends the same conditional write until its outcome is known, as an
+// append does.
+func (s Settings) update(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
+	m := nats.NewMsg(bucketKey(settingsBucket, key))
+	m.Data = value
+	m.Header[headerExpectTail] = []string{strconv.FormatUint(last, 10)}
+	m.Header[headerExpectFilter] = []string{m.Subject}
+	deadline := time.Now().Add(s.log.cfg.Budget)
+	var doubt error
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		a := s.log.try(ctx, m)
+		switch {
+		case a.outcome == stored:
+			return a.seq, nil
+		case a.outcome == moved && doubt != nil:
+			// The write before this may be what moved it.
+			if now, revision, err := s.load(ctx, key); err == nil && revision == a.seq && bytes.Equal(now, value) {
+				return revision, nil
+			}
+			fallthrough
+		case a.outcome == moved:
+			return 0, fmt.Errorf("update setting %s after revision %d (now %d): %w", key, last, a.seq, ErrRevision)
+		case a.outcome == refused && doubt == nil:
+			return 0, fmt.Errorf("update setting %s: %w", key, a.err)
+		case doubt == nil && a.outcome == unsettled:
+			doubt = a.err
+		}
+		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+			return 0, fmt.Errorf("update setting %s: %w", key, unknown(s.log.nc, errors.Join(doubt, a.err)))
+		}
+	}
+}
+
+// workspaceKey is the key of a workspace's document.
+func workspaceKey(hash string) string { return "workspace." + hash }
+
+// poll calls look at once and then each Config.Poll.
+func (l *Log) poll(ctx context.Context, look func(context.Context) error) error {
+	t := time.NewTicker(l.cfg.Poll)
+	defer t.Stop()
+	for {
+		if err := look(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
