@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,7 +91,7 @@ func attempts() map[string]func(target) error {
 func metadata() map[string]func(target) error {
 	return map[string]func(target) error{
 		"chmod outside":  func(g target) error { return os.Chmod(g.outside, 0o600) },
-		"chown outside":  func(g target) error { return os.Chown(g.outside, 0, 0) },
+		"chown outside":  func(g target) error { return os.Chown(g.outside, os.Getuid(), os.Getgid()) },
 		"utimes outside": func(g target) error { return unix.Utimes(g.outside, make([]unix.Timeval, 2)) },
 		"xattr outside":  func(g target) error { return unix.Setxattr(g.outside, "user.x", []byte("x"), 0) },
 	}
@@ -257,11 +258,19 @@ func TestNoAttackGetsThrough(t *testing.T) {
 				t.Errorf("outside changed from\n%sto\n%s", before, got)
 			}
 			// Without the fence the attack works, or it shows nothing.
-			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through {
+			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through && !privileged(name) {
 				t.Errorf("the attack is void, it fails unconfined too: %s", output)
 			}
 		})
 	}
+}
+
+// privileged says whether an attack takes root, which this process is not.
+func privileged(name string) bool {
+	return os.Getuid() != 0 && slices.Contains([]string{
+		"make device", "flags of outside", "new mount namespace", "chroot", "open a file system", "sethostname",
+		"set attributes of mount",
+	}, name)
 }
 
 func TestReadOnlyKeepsMetadata(t *testing.T) {

@@ -89,6 +89,8 @@
 //   - A denial reported for a shell command is a suspicion with good reason: it
 //     failed, and its standard error speaks of one of the fence's errors.
 //     Denials of file operations are exact.
+//   - If the launcher itself is killed by somebody outside of the call, what the
+//     call started lives on, as confined as it was.
 //   - Between the launcher's last look at the lease and the start of the command
 //     there is a moment; the command is then started once, and swept.
 //

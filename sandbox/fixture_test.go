@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
@@ -64,7 +65,7 @@ func openWorkspace(t *testing.T, cfg sandbox.Config, root string) *sandbox.Works
 // perform runs an operation that must come to a result.
 func perform(t *testing.T, ws *sandbox.Workspace, mode session.SandboxMode, op sandbox.Op) sandbox.Result {
 	t.Helper()
-	res, err := ws.Perform(t.Context(), mode, op, nil)
+	res, err := ws.Run(t.Context(), policytest.Permit(t, mode), op, nil)
 	if err != nil {
 		t.Fatalf("perform %s: %v", mode, err)
 	}

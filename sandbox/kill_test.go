@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
@@ -125,10 +126,11 @@ func TestNothingOutlivesACall(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			ended := make(chan sandbox.Result, 1)
+			permit := policytest.Permit(t, mode)
 			go func() {
-				res, err := p.ws.Perform(ctx, mode, shell(brood+"sleep 1000"), nil)
-				if err != nil {
-					t.Errorf("perform: %v", err)
+				res, err := p.ws.Run(ctx, permit, shell(brood+"sleep 1000"), nil)
+				if !errors.Is(err, context.Canceled) || errors.Is(err, sandbox.ErrNotStarted) {
+					t.Errorf("Run: got %v, want %v", err, context.Canceled)
 				}
 				ended <- res
 			}()
@@ -138,6 +140,9 @@ func TestNothingOutlivesACall(t *testing.T) {
 				t.Errorf("got %+v, want a failure that is no timeout", res)
 			}
 			wantGone(t, p.root)
+			if _, err := p.ws.Run(ctx, permit, shell("echo x >late"), nil); !errors.Is(err, sandbox.ErrNotStarted) {
+				t.Errorf("Run with a context that is over: got %v, want %v", err, sandbox.ErrNotStarted)
+			}
 		})
 	}
 }

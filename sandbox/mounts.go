@@ -27,7 +27,11 @@ func hide(o *order) error {
 				return fmt.Errorf("pin %s: %w", dir, err)
 			}
 		}
-		if err := cover(path); err != nil {
+		err := cover(path)
+		if errors.Is(err, os.ErrNotExist) && !within(path, o.Root) {
+			continue // the sibling rules keep it unreadable should it appear
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -37,9 +41,6 @@ func hide(o *order) error {
 // cover puts nothing in the place of path.
 func cover(path string) error {
 	info, err := os.Lstat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the sibling rules keep it unreadable should it appear
-	}
 	if err != nil {
 		return fmt.Errorf("hide %s: %w", path, err)
 	}
