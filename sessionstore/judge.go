@@ -156,12 +156,7 @@ func (b *batch) judge(w *work, raw session.Raw) error {
 	}
 	switch j.Ruling {
 	case session.Valid:
-		if err := b.accept(w, j.Events); err != nil {
-			return err
-		}
-		if f := w.chain.State().Format; f > session.FormatVersion {
-			b.refuse(w, f, raw.StreamSeq+1)
-		}
+		return b.accept(w, j.Events)
 	case session.Void:
 		w.Voids++
 		return b.alarm(*j.Alarm)

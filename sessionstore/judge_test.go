@@ -82,7 +82,6 @@ func TestRecordsPlantedBeforeTheGenesisAreVoid(t *testing.T) {
 		call := tp.call(root)
 		child := session.ChildID(root, call)
 		planted := bogus(tp, child, session.ClassTurn)
-		tp.t.Helper()
 		r := tp.genesis(root, call, session.Spawn)
 		tp.fold(root, *r.Own)
 		tp.begin(*r.Birth, session.Prefix{})
@@ -267,7 +266,7 @@ func TestSessionOfANewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	tp := newTape(t)
 	id, other := tp.root(), tp.root()
-	tp.add(id, session.ClassPolicy, &session.FormatRaised{FormatVersion: 2, By: person()})
+	tp.plant(tp.record(id, session.ClassPolicy, &session.FormatRaised{FormatVersion: 2, By: person()}))
 	bogus(tp, id, session.ClassTurn)
 	tp.turn(other)
 	told := &alarms{}
