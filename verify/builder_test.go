@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -170,10 +171,8 @@ func (l *log) take(s session.Section) {
 // orphan writes a record that the log does not go on from.
 func (l *log) orphan(class session.Class, events ...session.Payload) *session.Raw {
 	l.d.t.Helper()
-	saved := *l
-	raw := l.write(class, events...)
-	*l = saved
-	return raw
+	defer func(saved log) { *l = saved }(*l)
+	return l.write(class, events...)
 }
 
 // write appends a record of the class and goes on from it.
@@ -190,6 +189,18 @@ func (l *log) write(class session.Class, events ...session.Payload) *session.Raw
 func (l *log) turn(events ...session.Payload) *session.Raw {
 	l.d.t.Helper()
 	return l.write(session.ClassTurn, events...)
+}
+
+// smuggle writes a policy event into a record of class turn, with the right seq,
+// epoch and link: the attack of SPEC 3.1. The log does not go on from it.
+func (l *log) smuggle(p session.Payload) *session.Raw {
+	l.d.t.Helper()
+	line, err := session.Encode(l.next, 5, p)
+	l.d.check(err)
+	raw := l.orphan(session.ClassTurn, &session.StepEnd{Turn: 1, Step: 1})
+	raw.Body = fmt.Appendf(nil, "%s\n", line)
+	raw.Headers[session.HeaderLinkName] = l.link.String() + " " + session.EventLink(l.link, l.header.ID, session.ClassTurn, line).String()
+	return raw
 }
 
 // want is a tool call of the next step.
@@ -245,7 +256,6 @@ type birth struct {
 	policy []session.Payload
 	filter *session.ToolFilter
 	cut    session.Seq
-	source *log // of the prefix
 	id     session.ID
 	change func(*session.ToolDecision)
 	events func([]session.Payload) []session.Payload
@@ -325,6 +335,7 @@ func toPreset(p session.Preset) session.Payload { return &session.PresetSwitch{P
 func spawn(more string) want {
 	return want{"delegate", `{"kind":"spawn","mode":"one-shot","label":"child","prompt":"p"` + more + `}`}
 }
+
 func fork(more string) want {
 	return want{"delegate", `{"kind":"fork","mode":"one-shot","label":"child","prompt":"p"` + more + `}`}
 }

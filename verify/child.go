@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/entail-fleet/entail/session"
 )
@@ -64,7 +65,8 @@ type flagger func(inv, clause, format string, args ...any)
 func (r *run) checkDelegation(h *history, flag flagger) {
 	d, ok := h.parent.delegation(h.id)
 	if !ok {
-		if !h.parent.stopped { // a stopped log may hold it further on
+		// Where a stopped log would have gone on nobody knows.
+		if !h.parent.stopped || h.born.StreamSeq <= h.parent.until {
 			flag("I3", "4.4", "no decision in the log of its parent %s allows it", h.parent.id)
 		}
 		return
@@ -143,24 +145,23 @@ func (r *run) checkWidth(h *history, d delegation, flag flagger) {
 
 // list shows policy events in a finding.
 func list(events []session.Payload) string {
-	out := ""
-	for i, e := range events {
-		if i > 0 {
-			out += ", "
-		}
-		switch p := e.(type) {
-		case *session.SandboxSwitch:
-			out += fmt.Sprintf("%s %s", p.Type(), p.Mode)
-		case *session.ApprovalSwitch:
-			out += fmt.Sprintf("%s %s", p.Type(), p.Policy)
-		case *session.PresetSwitch:
-			out += fmt.Sprintf("%s %s", p.Type(), p.Preset)
-		}
-		if src := source(e); src != "" {
-			out += " (" + src + ")"
-		}
+	out := make([]string, 0, len(events))
+	for _, e := range events {
+		out = append(out, strings.TrimSpace(fmt.Sprint(e.Type(), " ", value(e), " ", source(e))))
 	}
-	return out
+	return strings.Join(out, ", ")
+}
+
+func value(e session.Payload) string {
+	switch p := e.(type) {
+	case *session.SandboxSwitch:
+		return string(p.Mode)
+	case *session.ApprovalSwitch:
+		return string(p.Policy)
+	case *session.PresetSwitch:
+		return string(p.Preset)
+	}
+	return ""
 }
 
 // source says where a policy event says that it is from.
@@ -176,7 +177,10 @@ func source(e session.Payload) string {
 		by = p.By
 	}
 	if by != nil {
-		return fmt.Sprintf("by %s %s", by.Kind, by.ID)
+		return fmt.Sprintf("(by %s %s)", by.Kind, by.ID)
 	}
-	return string(s)
+	if s == "" {
+		return ""
+	}
+	return "(" + string(s) + ")"
 }

@@ -23,6 +23,7 @@ type history struct {
 	voids   int
 	seen    uint64 // the highest stream sequence read
 	stopped bool   // it could not be followed to its end
+	until   uint64 // if stopped, the stream sequence up to which it is known
 }
 
 // setting is one knob and the event that set it; seq is nil while none did.

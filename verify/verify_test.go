@@ -21,6 +21,13 @@ func runOn(t *testing.T, d *deployment, opt verify.Options) verify.Report {
 	return r
 }
 
+func deploy(t *testing.T, build func(*deployment)) *deployment {
+	t.Helper()
+	d := newDeployment(t)
+	build(d)
+	return d
+}
+
 func wantClean(t *testing.T, r verify.Report) {
 	t.Helper()
 	for _, f := range r.Findings {
@@ -28,8 +35,8 @@ func wantClean(t *testing.T, r verify.Report) {
 	}
 }
 
-// cleanTrees are trees that SPEC allows; each returns its deployment.
-var cleanTrees = map[string]func(*testing.T) *deployment{
+// cleanTrees are trees that SPEC allows.
+var cleanTrees = map[string]func(*deployment){
 	"a root that runs a call":           treeOfOne,
 	"an unswitched parent":              treeUnswitched,
 	"a read-only parent's grandchild":   treeGrandchild,
@@ -44,18 +51,15 @@ var cleanTrees = map[string]func(*testing.T) *deployment{
 	"void records":                      treeVoid,
 }
 
-func treeOfOne(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeOfOne(d *deployment) {
 	r := d.root()
 	r.open(want{"write", "{}"}, want{"bash", "{}"})
 	r.run(0)
 	r.turn(r.decision(1, session.Deny), &session.ToolResult{Turn: 1, Step: 1, CallID: "1.1.1", IsError: true, Denied: true})
 	r.close()
-	return d
 }
 
-func treeUnswitched(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeUnswitched(d *deployment) {
 	r := d.root()
 	r.open(spawn(""))
 	c := r.delegate(0, birth{policy: []session.Payload{pin()}})
@@ -64,11 +68,9 @@ func treeUnswitched(t *testing.T) *deployment {
 	c.open(want{"write", "{}"})
 	c.run(0)
 	c.close()
-	return d
 }
 
-func treeGrandchild(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeGrandchild(d *deployment) {
 	r := d.root(toMode(session.ReadOnly))
 	r.open(spawn(""))
 	c := r.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}})
@@ -78,13 +80,11 @@ func treeGrandchild(t *testing.T) *deployment {
 	g.open(want{"write", "{}"})
 	g.run(0)
 	g.close()
-	return d
 }
 
 // treeFork forks a parent whose prefix says workspace-write and which was
 // switched to read-only after its turn.
-func treeFork(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeFork(d *deployment) {
 	r := d.root(toMode(session.WorkspaceWrite))
 	r.open()
 	r.close()
@@ -95,29 +95,23 @@ func treeFork(t *testing.T) *deployment {
 	c.open(want{"read", "{}"})
 	c.run(0)
 	c.close()
-	return d
 }
 
-func treeNarrowed(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeNarrowed(d *deployment) {
 	r := d.root(toPreset(session.PresetFullAccess), toMode(session.DangerFullAccess), toApproval(session.Never))
 	r.open(spawn(`,"sandbox":"read-only"`), spawn(`,"sandbox":"danger-full-access"`))
 	r.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}})
 	r.delegate(1, birth{policy: []session.Payload{mode(session.DangerFullAccess), pin(), identity(session.PresetFullAccess)}})
-	return d
 }
 
-func treeFullAccess(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeFullAccess(d *deployment) {
 	d.defaults = session.Defaults{Sandbox: session.DangerFullAccess, Approval: session.Never}
 	r := d.root()
 	r.open(spawn(""))
 	r.delegate(0, birth{policy: []session.Payload{pin(), identity(session.PresetFullAccess)}})
-	return d
 }
 
-func treeAuto(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeAuto(d *deployment) {
 	r := d.root(toPreset(session.PresetAuto), toMode(session.DangerFullAccess), toApproval(session.Never))
 	r.open(spawn(""), want{"bash", "{}"})
 	c := r.delegate(0, birth{policy: []session.Payload{mode(session.DangerFullAccess), pin(), identity(session.PresetAuto)}})
@@ -127,13 +121,11 @@ func treeAuto(t *testing.T) *deployment {
 	c.open(want{"read", "{}"}, want{"bash", "{}"})
 	c.run(0)
 	c.turn(c.decision(1, session.Deny))
-	return d
 }
 
 func tools(names ...string) *[]string { return &names }
 
-func treeFiltered(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeFiltered(d *deployment) {
 	r := d.root()
 	r.open(spawn(`,"tools":{"allow":["read","write","delegate"]}`))
 	c := r.delegate(0, birth{policy: []session.Payload{pin()}, filter: &session.ToolFilter{Allow: tools("read", "write", "delegate")}})
@@ -141,7 +133,6 @@ func treeFiltered(t *testing.T) *deployment {
 	g := c.delegate(0, birth{policy: []session.Payload{pin()}, filter: &session.ToolFilter{Allow: tools("delegate", "read", "write"), Deny: []string{"write"}}})
 	g.open(want{"read", "{}"})
 	g.run(0)
-	return d
 }
 
 func (l *log) personsFork(cut session.Seq) *log {
@@ -158,8 +149,7 @@ func (l *log) personsFork(cut session.Seq) *log {
 
 // treePersonsFork forks a child, pin included, and unpins the fork: it is
 // nobody's child.
-func treePersonsFork(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treePersonsFork(d *deployment) {
 	r := d.root()
 	r.open(spawn(`,"tools":{"deny":["bash"]}`))
 	c := r.delegate(0, birth{policy: []session.Payload{pin()}, filter: &session.ToolFilter{Deny: []string{"bash"}}})
@@ -170,22 +160,18 @@ func treePersonsFork(t *testing.T) *deployment {
 	f.write(session.ClassPolicy, toApproval(session.Ask))
 	f.open(spawn(`,"sandbox":"read-only"`))
 	f.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}, filter: &session.ToolFilter{Deny: []string{"bash"}}})
-	return d
 }
 
-func treeSwitchedChild(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeSwitchedChild(d *deployment) {
 	r := d.root(toMode(session.ReadOnly))
 	r.open(spawn(""))
 	c := r.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}})
 	c.write(session.ClassPolicy, toMode(session.DangerFullAccess))
 	c.open(spawn(""))
 	c.delegate(0, birth{policy: []session.Payload{mode(session.DangerFullAccess), pin(), identity(session.PresetFullAccess)}})
-	return d
 }
 
-func treeGrant(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeGrant(d *deployment) {
 	r := d.root(toMode(session.ReadOnly))
 	r.open(want{"bash", "{}"})
 	r.turn(r.decision(0, session.AskPerson),
@@ -196,14 +182,12 @@ func treeGrant(t *testing.T) *deployment {
 	r.turn(g)
 	r.turn(r.result(0))
 	r.close()
-	return d
 }
 
 // treeVoid holds what a worker with valid credentials can write and what changes
 // nothing: zero bytes, a policy event, a stale epoch, a result that nothing
 // allows, a repeated record, and a record planted before the genesis.
-func treeVoid(t *testing.T) *deployment {
-	d := newDeployment(t)
+func treeVoid(d *deployment) {
 	r := d.root(toMode(session.ReadOnly))
 	child := session.ChildID(r.header.ID, "1.1.0")
 	d.seq++
@@ -213,7 +197,7 @@ func treeVoid(t *testing.T) *deployment {
 	c := r.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}})
 	c.open()
 	c.close()
-	r.orphan(session.ClassPolicy, toMode(session.DangerFullAccess)).Address.Class = session.ClassTurn
+	r.smuggle(toMode(session.DangerFullAccess))
 	r.epoch--
 	r.orphan(session.ClassTurn, r.decision(1, session.Allow))
 	r.epoch++
@@ -224,7 +208,6 @@ func treeVoid(t *testing.T) *deployment {
 	d.raws = append(d.raws, twice)
 	r.turn(r.result(1))
 	r.close()
-	return d
 }
 
 func TestCleanTrees(t *testing.T) {
@@ -232,14 +215,14 @@ func TestCleanTrees(t *testing.T) {
 	for name, build := range cleanTrees {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			wantClean(t, runOn(t, build(t), verify.Options{}))
+			wantClean(t, runOn(t, deploy(t, build), verify.Options{}))
 		})
 	}
 }
 
 func TestVoidRecordsAreNotesAndCounted(t *testing.T) {
 	t.Parallel()
-	r := runOn(t, treeVoid(t), verify.Options{})
+	r := runOn(t, deploy(t, treeVoid), verify.Options{})
 	wantClean(t, r)
 	if r.Void != 5 || len(r.Notes) != 5 {
 		t.Errorf("got %d void records and %d notes, want 5 and 5: %v", r.Void, len(r.Notes), r.Notes)
@@ -248,7 +231,7 @@ func TestVoidRecordsAreNotesAndCounted(t *testing.T) {
 
 func TestReportIsDeterministicAndStreamsProgress(t *testing.T) {
 	t.Parallel()
-	d := treeGrandchild(t)
+	d := deploy(t, treeGrandchild)
 	var steps []verify.Progress
 	first := runOn(t, d, verify.Options{Progress: func(p verify.Progress) { steps = append(steps, p) }})
 	if diff := cmp.Diff(first, runOn(t, d, verify.Options{})); diff != "" {
@@ -264,7 +247,7 @@ func TestReportIsDeterministicAndStreamsProgress(t *testing.T) {
 
 func TestWithoutAMirrorI9IsNotChecked(t *testing.T) {
 	t.Parallel()
-	r, err := verify.Run(t.Context(), treeOfOne(t), verify.Options{})
+	r, err := verify.Run(t.Context(), deploy(t, treeOfOne), verify.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

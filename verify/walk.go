@@ -183,15 +183,15 @@ func (w *walker) void(raw session.Raw, f Finding) {
 	s := w.suspect
 	switch {
 	case !ok || raw.StreamSeq < w.h.born.StreamSeq:
-	case s == nil && c.seq == w.st.next && c.before == w.st.link:
+	case s != nil && s.blind && c.seq == s.next && c.before == s.after:
+		s.built, s.next, s.after = true, c.next, c.after
+	case c.seq == w.st.next && (s == nil || s.blind && !s.built):
 		saved := w.st
 		saved.calls = maps.Clone(w.st.calls)
 		w.suspect = &suspect{
 			saved: saved, accepted: len(w.h.accepted), findings: len(w.findings),
 			blind: true, next: c.next, after: c.after, fault: f,
 		}
-	case s != nil && s.blind && c.seq == s.next && c.before == s.after:
-		s.built, s.next, s.after = true, c.next, c.after
 	}
 }
 
@@ -200,7 +200,7 @@ func (w *walker) halt(raw session.Raw, f Finding) {
 	if c, ok := claimOf(raw); ok && w.suspect != nil && w.suspect.blind && c.before == w.suspect.after {
 		w.suspect.built = true
 	}
-	w.halted, w.h.stopped = true, true
+	w.halted, w.h.stopped, w.h.until = true, true, raw.StreamSeq
 	w.since = []uint64{raw.StreamSeq}
 	w.findings = append(w.findings, f)
 }
@@ -227,7 +227,7 @@ func (w *walker) afterHalt(raw session.Raw, r session.Record, err error) {
 // end settles what is still on probation at the end of the records.
 func (w *walker) end() {
 	if s := w.suspect; s != nil && s.blind && s.built {
-		w.h.stopped = true
+		w.h.stopped, w.h.until = true, s.fault.StreamSeq
 		s.fault.Text = "the log goes on from a record that is not valid: " + s.fault.Text
 		w.findings = append(w.findings, s.fault)
 	}
