@@ -286,7 +286,7 @@ func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
 	if r.BirthErr = err; err == nil {
 		r.Birth = &Birth{Header: h, Line: lines[at], First: first}
 	}
-	return nil //nolint:nilerr // BirthErr is the child's trouble, not the record's
+	return nil // BirthErr is the child's trouble, not the record's
 }
 
 // promised holds a child's section to the link that the parent's decision gives
