@@ -11,6 +11,13 @@ import (
 // CacheRows is how many rows the cache keeps.
 const CacheRows = cacheRows
 
+// Cached counts the rows in the cache.
+func Cached(s *Store) int {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	return s.cache.order.Len()
+}
+
 // SetFormat writes the format mark of a store, or takes it away.
 func SetFormat(t testing.TB, s *Store, format string) {
 	t.Helper()

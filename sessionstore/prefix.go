@@ -94,7 +94,10 @@ func foldTo(l lineage, r row, cut session.Seq) (session.Prefix, error) {
 	if err != nil {
 		return session.Prefix{}, err
 	}
-	st := session.State{Header: h, Format: h.FormatVersion, Next: h.FirstLiveSeq, Knobs: base.Knobs, Turn: base.Turn}
+	st := session.State{Header: h, Format: h.FormatVersion, Next: h.FirstLiveSeq, Knobs: base.Knobs, Turn: base.Turn, Cut: base}
+	if base.Cut != nil {
+		st.Cut = *base.Cut
+	}
 	err = ownEvents(l, r, h.FirstLiveSeq, cut, func(e session.Event) error {
 		if st, err = session.Fold(st, e); err != nil {
 			return damaged("log of", r.ID, err)

@@ -21,6 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+var equateEmpty = cmpopts.EquateEmpty()
+
 const incarnation = "stream one"
 
 // alarms collects what a store tells.
@@ -91,7 +93,7 @@ func agree(t *testing.T, s *sessionstore.Store, tp *tape) {
 		if want := spaceOf(tp, id); v.Tail != lastOf(want) {
 			t.Errorf("tail of %s = %d, want %d", id, v.Tail, lastOf(want))
 		}
-		if diff := cmp.Diff(recordsOf(tp, id), records(t, s, id), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(recordsOf(tp, id), records(t, s, id), equateEmpty); diff != "" {
 			t.Errorf("records of %s (-written +mirror):\n%s", id, diff)
 		}
 	}

@@ -19,6 +19,7 @@ type tape struct {
 	lines  map[session.ID][]session.Event // own events
 	births map[session.ID]int             // index of the genesis
 	names  int
+	still  bool // the clock stands
 }
 
 func newTape(t testing.TB) *tape {
@@ -45,8 +46,14 @@ func person() *session.Party { return &session.Party{Kind: session.Person, ID: "
 
 func ulidOf(n int) string { return fmt.Sprintf("01H%023d", n) }
 
-// now is a time that no two events share.
-func (tp *tape) now() int64 { return 1_700_000_000_000 + int64(len(tp.raws)) }
+// now is a time that no two records share, but for a clock that stands.
+func (tp *tape) now() int64 {
+	const start = 1_700_000_000_000
+	if tp.still {
+		return start
+	}
+	return start + int64(len(tp.raws))
+}
 
 func (tp *tape) header(id, parent session.ID, origin session.Origin, cut session.Seq, depth int) session.Header {
 	return session.Header{

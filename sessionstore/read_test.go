@@ -1,0 +1,388 @@
+package sessionstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/sessionstore"
+)
+
+func TestEventsReadsThroughTwoForks(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	a := tp.root(&session.SandboxSwitch{Mode: session.WorkspaceWrite, By: person()})
+	tp.turn(a)
+	b := tp.delegate(a, session.Fork)
+	tp.turn(b)
+	c := tp.delegate(b, session.Fork)
+	tp.turn2(a) // what an ancestor writes later is not read
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+
+	log := tp.logOf(c)
+	hb, hc := tp.states[b].Header, tp.states[c].Header
+	if hb.InheritedEventCount == 0 || hc.InheritedEventCount <= hb.InheritedEventCount {
+		t.Fatalf("cuts are %d and %d, want two levels", hb.InheritedEventCount, hc.InheritedEventCount)
+	}
+	for from := range session.Seq(len(log) + 1) {
+		for to := from; to <= session.Seq(len(log))+1; to++ {
+			want := log[from:min(to, session.Seq(len(log)))]
+			if to == 0 {
+				want = log
+			}
+			if diff := cmp.Diff(slices.Clone(want), events(t, s, c, from, to), equateEmpty); diff != "" {
+				t.Fatalf("Events(%d, %d) (-written +read):\n%s", from, to, diff)
+			}
+		}
+	}
+}
+
+func TestEventsEndsWithItsCallersError(t *testing.T) {
+	t.Parallel()
+	tp := family(t)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	enough := errors.New("enough")
+	n := 0
+	err := s.Events(tp.ids[0], 0, 0, func(session.Event) error { n++; return enough })
+	if !errors.Is(err, enough) || n != 1 {
+		t.Errorf("Events = %v after %d, want the callback's error after 1", err, n)
+	}
+	n = 0
+	err = s.Records(tp.ids[1], func(session.Raw) error { n++; return enough })
+	if !errors.Is(err, enough) || n != 1 {
+		t.Errorf("Records = %v after %d, want the callback's error after 1", err, n)
+	}
+}
+
+func TestUnknownSessions(t *testing.T) {
+	t.Parallel()
+	tp := family(t)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	id, err := session.RootID(ulidOf(99999), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, viewErr := s.View(t.Context(), id, 0)
+	_, oneErr := s.Session(id)
+	_, treeErr := s.Tree(id)
+	_, prefixErr := s.Prefix(id, 1)
+	_, beyondErr := s.Prefix(tp.ids[0], 1<<20)
+	_, listErr := s.Sessions(sessionstore.ListOptions{After: id})
+	for name, err := range map[string]error{
+		"View": viewErr, "Session": oneErr, "Tree": treeErr, "Prefix": prefixErr, "Prefix beyond the log": beyondErr,
+		"Sessions": listErr,
+		"Events":   s.Events(id, 0, 0, func(session.Event) error { return nil }),
+		"Records":  s.Records(id, func(session.Raw) error { return nil }),
+	} {
+		if !errors.Is(err, session.ErrNotFound) {
+			t.Errorf("%s = %v, want ErrNotFound", name, err)
+		}
+	}
+	for _, id := range []session.ID{"", "x", "0", "no such id"} {
+		if _, err := s.View(t.Context(), id, 0); !errors.Is(err, session.ErrBadID) {
+			t.Errorf("View(%q) = %v, want ErrBadID", id, err)
+		}
+		if err := s.Empty(t.Context(), id, 0); !errors.Is(err, session.ErrBadID) {
+			t.Errorf("Empty(%q) = %v, want ErrBadID", id, err)
+		}
+	}
+}
+
+func TestMissingDataIsDamageNotAShorterLog(t *testing.T) {
+	t.Parallel()
+	tp := family(t)
+	a := tp.ids[0]
+	forked := tp.ids[2]
+	for name, c := range map[string]struct {
+		drop func(s *sessionstore.Store)
+		read func(s *sessionstore.Store) error
+	}{
+		"an event in the middle": {
+			func(s *sessionstore.Store) { sessionstore.DropEvent(t, s, a, 5) },
+			func(s *sessionstore.Store) error { return s.Events(a, 0, 0, func(session.Event) error { return nil }) },
+		},
+		"the last event": {
+			func(s *sessionstore.Store) { sessionstore.DropEvent(t, s, a, tp.states[a].Next-1) },
+			func(s *sessionstore.Store) error { return s.Events(a, 0, 0, func(session.Event) error { return nil }) },
+		},
+		"an event of the prefix": {
+			func(s *sessionstore.Store) { sessionstore.DropEvent(t, s, a, 2) },
+			func(s *sessionstore.Store) error {
+				return s.Events(forked, 0, 0, func(session.Event) error { return nil })
+			},
+		},
+		"an event below a cut": {
+			func(s *sessionstore.Store) { sessionstore.DropEvent(t, s, a, 2) },
+			func(s *sessionstore.Store) error {
+				_, err := s.Prefix(a, 4)
+				return err
+			},
+		},
+		"a record": {
+			func(s *sessionstore.Store) { sessionstore.DropRecord(t, s, a, 2) },
+			func(s *sessionstore.Store) error { return s.Records(a, func(session.Raw) error { return nil }) },
+		},
+		"a genesis": {
+			func(s *sessionstore.Store) {
+				sessionstore.DropRecord(t, s, a, tp.raws[tp.births[forked]].StreamSeq)
+			},
+			func(s *sessionstore.Store) error { return s.Records(forked, func(session.Raw) error { return nil }) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, sessionstore.Config{})
+			apply(t, s, tp.raws)
+			if err := c.read(s); err != nil {
+				t.Fatalf("before: %v", err)
+			}
+			c.drop(s)
+			if err := c.read(s); !errors.Is(err, sessionstore.ErrDamaged) {
+				t.Errorf("read = %v, want ErrDamaged", err)
+			}
+		})
+	}
+}
+
+func ids(entries []sessionstore.Entry) []session.ID {
+	var out []session.ID
+	for _, e := range entries {
+		out = append(out, e.ID)
+	}
+	return out
+}
+
+func TestListingReadsNoLog(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	a := tp.root()
+	a1 := tp.delegate(a, session.Spawn)
+	b := tp.root()
+	a2 := tp.delegate(a, session.Spawn)
+	a11 := tp.delegate(a1, session.Spawn)
+	f := tp.fork(a, tp.states[a].InheritAll())
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	sessionstore.DropLogs(t, s)
+
+	for name, c := range map[string]struct {
+		o    sessionstore.ListOptions
+		want []session.ID
+	}{
+		"all":             {sessionstore.ListOptions{}, []session.ID{a, a1, b, a2, a11, f}},
+		"a tree":          {sessionstore.ListOptions{Root: a}, []session.ID{a, a1, a2, a11, f}},
+		"below a session": {sessionstore.ListOptions{Parent: a}, []session.ID{a1, a2, f}},
+		"of an origin":    {sessionstore.ListOptions{Origin: session.OriginUser}, []session.ID{a, b, f}},
+		"both":            {sessionstore.ListOptions{Root: a, Origin: session.OriginUser}, []session.ID{a, f}},
+		"a page":          {sessionstore.ListOptions{After: a1, Limit: 2}, []session.ID{b, a2}},
+		"the last page":   {sessionstore.ListOptions{After: a11, Limit: 2}, []session.ID{f}},
+		"another tree":    {sessionstore.ListOptions{Root: b}, []session.ID{b}},
+		"of a leaf":       {sessionstore.ListOptions{Parent: f}, nil},
+	} {
+		got, err := s.Sessions(c.o)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if diff := cmp.Diff(c.want, ids(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	children, err := s.Children(a)
+	if diff := cmp.Diff([]session.ID{a1, a2}, ids(children)); diff != "" || err != nil {
+		t.Errorf("Children (-want +got), %v:\n%s", err, diff)
+	}
+	tree, err := s.Tree(a)
+	if diff := cmp.Diff([]session.ID{a, a1, a11, a2, f}, ids(tree)); diff != "" || err != nil {
+		t.Errorf("Tree (-want +got), %v:\n%s", err, diff)
+	}
+	for root, want := range map[session.ID]int{a: 5, b: 1} {
+		if n, err := s.TreeSize(root); n != want || err != nil {
+			t.Errorf("TreeSize(%s) = %d, %v, want %d", root, n, err, want)
+		}
+	}
+	if e := entry(t, s, a1); cmp.Diff(tp.states[a1], e.State) != "" || e.LastTime != tp.lines[a1][len(tp.lines[a1])-1].Time {
+		t.Errorf("Session = %+v, want its state and last time", e)
+	}
+}
+
+func TestEqualCreationTimesAreListedById(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	tp.still = true
+	want := []session.ID{tp.root(), tp.root(), tp.root()}
+	slices.Sort(want)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	got, err := s.Sessions(sessionstore.ListOptions{})
+	if diff := cmp.Diff(want, ids(got)); diff != "" || err != nil {
+		t.Errorf("Sessions (-want +got), %v:\n%s", err, diff)
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	root := tp.root()
+	child := tp.delegate(root, session.Spawn)
+	born := tp.raws[tp.births[child]].StreamSeq
+	call := tp.call(root)
+	planted := session.ChildID(root, call)
+	bogus(tp, planted, session.ClassTurn)
+	end := uint64(len(tp.raws))
+	s := open(t, sessionstore.Config{})
+
+	// It waits until the mirror is past what the caller knows.
+	early, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Empty(early, child, born); !errors.Is(err, context.Canceled) {
+		t.Errorf("Empty of a mirror that is behind = %v, want to be cancelled", err)
+	}
+	apply(t, s, tp.raws)
+	if err := s.Empty(within(t), child, born); err != nil {
+		t.Errorf("Empty(child) = %v, want nil: its genesis stands in its parent's space", err)
+	}
+	fresh, err := session.RootID(ulidOf(12345), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Empty(within(t), fresh, end); err != nil {
+		t.Errorf("Empty(new root) = %v, want nil", err)
+	}
+	for name, id := range map[string]session.ID{"a root": root, "a planted child": planted} {
+		var conflict *session.ConflictError
+		if err := s.Empty(within(t), id, end); !errors.As(err, &conflict) || conflict.Tail == 0 {
+			t.Errorf("Empty(%s) = %v, want a conflict with its tail", name, err)
+		}
+	}
+}
+
+func TestViewWaitsAndAnswersOfOneTail(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	id := tp.root()
+	known := tp.names // the prompt's message id
+	tp.turn(id)
+	at := len(tp.raws)
+	before := tp.states[id]
+	tp.turn2(id)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws[:at])
+	v, err := s.View(within(t), id, uint64(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan session.View, 1)
+	go func() {
+		v, err := s.View(t.Context(), id, uint64(len(tp.raws)))
+		if err != nil {
+			t.Errorf("View: %v", err)
+		}
+		got <- v
+	}()
+	apply(t, s, tp.raws[at:])
+	later := <-got
+
+	if diff := cmp.Diff(before, v.State); diff != "" || v.Tail != uint64(at) {
+		t.Errorf("first view has tail %d (-want +got):\n%s", v.Tail, diff)
+	}
+	if diff := cmp.Diff(tp.states[id], later.State); diff != "" || later.Tail != uint64(len(tp.raws)) {
+		t.Errorf("second view has tail %d (-want +got):\n%s", later.Tail, diff)
+	}
+	for _, e := range tp.lines[id] {
+		link, ok := v.Link(e.Seq)
+		if want := e.Seq < before.Next; ok != want || (ok && link != e.Link) {
+			t.Errorf("first view: Link(%d) = %v, %v, want it: %v", e.Seq, link, ok, want)
+		}
+		if link, ok := later.Link(e.Seq); !ok || link != e.Link {
+			t.Errorf("second view: Link(%d) = %v, %v", e.Seq, link, ok)
+		}
+	}
+	first, second := fmt.Sprintf("m%d", known), fmt.Sprintf("m%d", tp.names)
+	if !v.Has(first) || v.Has(second) || v.Has("m0") {
+		t.Errorf("first view has %s %v, %s %v, want true, false", first, v.Has(first), second, v.Has(second))
+	}
+	if !later.Has(first) || !later.Has(second) {
+		t.Error("second view has not both messages")
+	}
+}
+
+func TestViewsAreConsistentWhileRecordsAreApplied(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	id := tp.root()
+	for range 40 {
+		tp.turn2(id)
+	}
+	links := make(map[session.Seq]session.Link)
+	for _, e := range tp.lines[id] {
+		links[e.Seq] = e.Link
+	}
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws[:1])
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range tp.raws {
+			if err := s.Apply(0, incarnation, tp.raws[i:i+1]); err != nil {
+				t.Errorf("apply: %v", err)
+			}
+		}
+	}()
+	var last uint64
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		v, err := s.View(t.Context(), id, last)
+		if err != nil {
+			t.Fatalf("View: %v", err)
+		}
+		if v.Tail < last {
+			t.Fatalf("tail went back from %d to %d", last, v.Tail)
+		}
+		last = v.Tail
+		if v.State.Link != links[v.State.Next-1] {
+			t.Fatalf("state at %d has another link than its last event", v.State.Next)
+		}
+		if l, ok := v.Link(v.State.Next - 1); !ok || l != v.State.Link {
+			t.Fatalf("view at tail %d does not find its own last event", v.Tail)
+		}
+		if _, ok := v.Link(v.State.Next); ok {
+			t.Fatalf("view at tail %d sees beyond itself", v.Tail)
+		}
+		if got := events(t, s, id, 0, v.State.Next); session.Seq(len(got)) != v.State.Next {
+			t.Fatalf("%d events below %d", len(got), v.State.Next)
+		}
+	}
+	agree(t, s, tp)
+}
+
+func TestCacheIsBoundedAndForgetsNothing(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	for range sessionstore.CacheRows + 10 {
+		tp.root()
+	}
+	tp.turn2(tp.ids[0]) // out of the cache by then
+	s := open(t, sessionstore.Config{})
+	for chunk := range slices.Chunk(tp.raws, 512) {
+		apply(t, s, chunk)
+	}
+	if n := sessionstore.Cached(s); n != sessionstore.CacheRows {
+		t.Errorf("%d rows are cached, want %d", n, sessionstore.CacheRows)
+	}
+	v, err := s.View(t.Context(), tp.ids[0], uint64(len(tp.raws)))
+	if diff := cmp.Diff(tp.states[tp.ids[0]], v.State); diff != "" || err != nil {
+		t.Errorf("state (-fold +view), %v:\n%s", err, diff)
+	}
+}
