@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -48,16 +49,32 @@ const (
 )
 
 // Position is a place in a partition's stream. A reply names the newest one it
-// speaks of; a request that brings it back is answered at least that new.
+// speaks of; a request that brings it back, in the header HeaderAfter, is answered
+// at least that new.
 type Position struct {
 	Partition int    `json:"partition"`
 	Sequence  uint64 `json:"sequence"`
 }
 
+// HeaderAfter is the header, once for each partition, in which a request brings
+// back the positions that earlier replies named, as partition:sequence.
+const HeaderAfter = "Entail-After"
+
+// String writes a position as HeaderAfter has it.
+func (p Position) String() string { return fmt.Sprintf("%d:%d", p.Partition, p.Sequence) }
+
+// ParsePosition reads what String wrote.
+func ParsePosition(s string) (Position, error) {
+	var p Position
+	if n, err := fmt.Sscanf(s, "%d:%d", &p.Partition, &p.Sequence); err != nil || n != 2 || p.String() != s {
+		return Position{}, fmt.Errorf("position %q is not partition:sequence", s)
+	}
+	return p, nil
+}
+
 // Head is in every request.
 type Head struct {
-	Version int       `json:"v"`
-	After   *Position `json:"after,omitempty"`
+	Version int `json:"v"`
 }
 
 // Reply is every answer: a result or an error, never both.

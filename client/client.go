@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +27,9 @@ type Client struct {
 	nc     *nats.Conn
 	cfg    Config
 	prefix string
+
+	mu   sync.Mutex
+	seen map[int]uint64 // newest position of each partition; guarded by mu
 }
 
 // New returns a client over nc.
@@ -37,12 +41,15 @@ func New(nc *nats.Conn, cfg Config) *Client {
 	if cfg.Worker != "" {
 		prefix = SubjectWorker + cfg.Worker + "."
 	}
-	return &Client{nc: nc, cfg: cfg, prefix: prefix}
+	return &Client{nc: nc, cfg: cfg, prefix: prefix, seen: map[int]uint64{}}
 }
 
 // Call sends one request and decodes its result into out, if out is not nil. It
 // retries while no coordinator answers, until the client's timeout: every
 // request is idempotent by the ids in it. An *Error is the coordinator's answer.
+//
+// Whatever this client was told before, the answer is at least that new, whichever
+// coordinator gives it.
 func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -55,6 +62,7 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	if c.cfg.Token != "" {
 		msg.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
+	c.bringBack(msg)
 	answer, err := c.request(ctx, msg)
 	if err != nil {
 		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("no coordinator answered %s: %v; is one running?", method, err)}
@@ -66,6 +74,7 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	if reply.Error != nil {
 		return reply.Error
 	}
+	c.remember(reply.Position)
 	if out == nil {
 		return nil
 	}
@@ -73,6 +82,25 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 		return fmt.Errorf("decode %s result: %w", method, err)
 	}
 	return nil
+}
+
+// remember keeps the newest position of each partition.
+func (c *Client) remember(p *Position) {
+	if p == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[p.Partition] = max(c.seen[p.Partition], p.Sequence)
+}
+
+// bringBack adds the positions that the answer must be as new as.
+func (c *Client) bringBack(msg *nats.Msg) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for partition, sequence := range c.seen {
+		msg.Header.Add(HeaderAfter, Position{Partition: partition, Sequence: sequence}.String())
+	}
 }
 
 // request asks again while there is nobody to answer: a coordinator that was

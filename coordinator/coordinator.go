@@ -1,0 +1,219 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// Coordinator answers requests and sweeps. Make one with New and run it once.
+type Coordinator struct {
+	cfg        Config
+	deployment atomic.Pointer[policy.Deployment]
+	ready      chan struct{} // closed by Run when requests are answered
+
+	mu    sync.Mutex
+	alive map[string]client.Alive // by worker; guarded by mu
+}
+
+// New checks the configuration. It does no I/O.
+func New(cfg Config) (*Coordinator, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return &Coordinator{cfg: cfg, ready: make(chan struct{}), alive: map[string]client.Alive{}}, nil
+}
+
+// Ready is closed when requests are answered: the settings are read and the
+// mirrors have caught up.
+func (c *Coordinator) Ready() <-chan struct{} { return c.ready }
+
+// Run mirrors, answers and sweeps until ctx ends; then it returns nil once
+// everything it started is gone. A lost partition does not end it: views of that
+// partition are refused, the others go on.
+func (c *Coordinator) Run(ctx context.Context) error {
+	if err := c.loadSettings(ctx); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for p := range c.cfg.Partitions {
+		g.Go(func() error { return c.mirror(ctx, p) })
+	}
+	g.Go(func() error { return c.watchSettings(ctx) })
+	g.Go(func() error { return c.watchAlive(ctx) })
+	if err := c.catchUp(ctx); err != nil {
+		return errors.Join(err, g.Wait())
+	}
+	g.Go(func() error { return c.serve(ctx) })
+	g.Go(func() error { return c.sweep(ctx) })
+	err := g.Wait()
+	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		return nil
+	}
+	return err
+}
+
+// mirror runs one partition's mirror. A loss stops that partition, loud, and
+// nothing else.
+func (c *Coordinator) mirror(ctx context.Context, partition int) error {
+	err := c.cfg.Store.Run(ctx, feed{c.cfg.Log}, partition)
+	if errors.Is(err, session.ErrLoss) {
+		c.cfg.Logger.Error("partition is stopped", "partition", partition, "error", err)
+		return nil
+	}
+	return err
+}
+
+// catchUp waits until every mirror has what the streams hold now.
+func (c *Coordinator) catchUp(ctx context.Context) error {
+	for p := range c.cfg.Partitions {
+		info, err := c.cfg.Log.Info(ctx, p)
+		if err != nil {
+			return fmt.Errorf("catch up with partition %d: %w", p, err)
+		}
+		if err := c.cfg.Store.WaitFor(ctx, p, info.LastSeq); err != nil && !errors.Is(err, session.ErrLoss) {
+			return fmt.Errorf("catch up with partition %d: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// loadSettings reads the deployment's settings. Who provisions a deployment
+// writes its first ones.
+func (c *Coordinator) loadSettings(ctx context.Context) error {
+	value, revision, err := c.cfg.Log.Settings().Load(ctx)
+	if err != nil {
+		return fmt.Errorf("read the deployment's settings: %w", err)
+	}
+	return c.useSettings(value, revision)
+}
+
+// useSettings takes a newer revision; an older one is ignored.
+func (c *Coordinator) useSettings(value []byte, revision uint64) error {
+	d, err := policy.NewDeployment(value, revision)
+	if err != nil {
+		return fmt.Errorf("settings at revision %d: %w", revision, err)
+	}
+	for {
+		old := c.deployment.Load()
+		if old != nil && old.Revision >= d.Revision {
+			return nil
+		}
+		if c.deployment.CompareAndSwap(old, &d) {
+			return nil
+		}
+	}
+}
+
+func (c *Coordinator) watchSettings(ctx context.Context) error {
+	return c.cfg.Log.Settings().Watch(ctx, func(s stream.Setting) error {
+		if err := c.useSettings(s.Value, s.Revision); err != nil {
+			c.cfg.Logger.Error("settings are refused; the last good ones stay", "error", err)
+		}
+		return nil
+	})
+}
+
+func (c *Coordinator) watchAlive(ctx context.Context) error {
+	return c.cfg.Log.Liveness().Watch(ctx, func(values map[string][]byte) error {
+		alive := make(map[string]client.Alive, len(values))
+		for worker, value := range values {
+			var a client.Alive
+			if json.Unmarshal(value, &a) == nil && a.Worker == worker {
+				alive[worker] = a
+			}
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.alive = alive
+		return nil
+	})
+}
+
+// workers returns who is alive.
+func (c *Coordinator) workers() []client.Alive {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]client.Alive, 0, len(c.alive))
+	for _, a := range c.alive {
+		out = append(out, a)
+	}
+	return out
+}
+
+// driven reports whether the claim in force of a session is live.
+func (c *Coordinator) driven(s session.State) bool {
+	for _, a := range c.workers() {
+		if a.Worker == s.Claim.Worker && a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Coordinator) settings() policy.Deployment { return *c.deployment.Load() }
+
+func (c *Coordinator) now() int64 { return c.cfg.Now().UnixMilli() }
+
+// draft is an event of now.
+func (c *Coordinator) draft(p session.Payload) session.Draft {
+	return session.Draft{Time: c.now(), Payload: p}
+}
+
+// poke tells a session's driver, as far as one is known, that its log has grown.
+func (c *Coordinator) poke(s session.State) {
+	if s.Claim.Worker == "" {
+		return
+	}
+	if err := c.cfg.Log.Poke(s.Claim.Worker); err != nil {
+		c.cfg.Logger.Debug("poke", "worker", s.Claim.Worker, "error", err)
+	}
+}
+
+// append writes one change through the one append, on the mirror's views.
+func (c *Coordinator) append(ctx context.Context, space session.ID, ch stream.Change) (stream.Done, error) {
+	return c.cfg.Log.Append(ctx, c.cfg.Store, space, ch)
+}
+
+// feed lets the mirror read from the log.
+type feed struct{ log *stream.Log }
+
+// Info implements sessionstore.Feed.
+func (f feed) Info(ctx context.Context, partition int) (incarnation string, first, last uint64, err error) {
+	i, err := f.log.Info(ctx, partition)
+	return i.Incarnation, i.FirstSeq, i.LastSeq, err
+}
+
+// At implements sessionstore.Feed.
+func (f feed) At(ctx context.Context, partition int, seq uint64) (session.Raw, error) {
+	return f.log.At(ctx, partition, seq)
+}
+
+// Follow implements sessionstore.Feed.
+func (f feed) Follow(ctx context.Context, partition int, after uint64, fn func([]session.Raw) error) error {
+	return f.log.Follow(ctx, partition, after, fn)
+}
+
+// wait blocks for d or until ctx ends, and reports whether it was d.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,143 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/delegation"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// tenant is the one tenant there is until there are more.
+const tenant = "default"
+
+// create starts a root. Sending the same request again finds the same session.
+func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRequest) (any, *client.Position, error) {
+	root := delegation.Root{
+		ID: in.ID, Tenant: tenant, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
+		Workspace: session.Workspace{Kind: session.WorkspaceShared, Label: tenant, Path: in.Cwd, ID: workspaceID(in.Cwd)},
+		Cwd:       in.Cwd, Label: in.Label, Surface: in.Surface, Provider: in.Model.Provider, Model: in.Model.Model,
+		Script: in.Model.Script, Prompt: in.Prompt, Sandbox: in.Sandbox, Approvals: in.Approvals, Preset: in.Preset,
+	}
+	if err := c.checkRoot(ctx, root); err != nil {
+		return nil, nil, err
+	}
+	record, err := root.Genesis(c.settings())
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.bring(ctx, record, session.Prefix{})
+}
+
+func (c *Coordinator) checkRoot(ctx context.Context, r delegation.Root) error {
+	if err := c.known(r.ID); err != nil {
+		return err
+	}
+	if want, err := session.RootID(string(r.ID[2:]), c.cfg.Partitions); err != nil || want != r.ID {
+		return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("id %s is not a root of this deployment: with %d partitions it must be %s", r.ID, c.cfg.Partitions, want)}
+	}
+	if !path.IsAbs(r.Cwd) || path.Clean(r.Cwd) != r.Cwd || r.Cwd == "/" || strings.ContainsRune(r.Cwd, 0) {
+		return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("cwd %q is not a canonical absolute path below /: give the directory to work in", r.Cwd)}
+	}
+	if r.Provider == "" || r.Model == "" {
+		return &client.Error{Code: client.CodeInvalid, Message: "no model: name one as provider:name"}
+	}
+	if name := r.Provider + ":" + r.Model; len(c.cfg.Models) > 0 && r.Script == "" && !slices.Contains(c.cfg.Models, name) {
+		return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("model %q is not offered here (available: %v)", name, c.cfg.Models)}
+	}
+	if r.Label != "" {
+		if err := delegation.CheckLabel(r.Label); err != nil {
+			return err
+		}
+	}
+	return c.room(ctx, r.ID)
+}
+
+// room refuses new sessions while the rest of the store is kept for ends.
+func (c *Coordinator) room(ctx context.Context, id session.ID) error {
+	full, err := c.cfg.Log.Full(ctx, id.Partition())
+	if err != nil {
+		return err
+	}
+	if full {
+		return &client.Error{Code: client.CodeFull, Message: "the store is nearly full: no new sessions until trees are archived or it is enlarged"}
+	}
+	return nil
+}
+
+// fork starts a person's fork (SPEC 1.8).
+func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkRequest) (any, *client.Position, error) {
+	for _, id := range []session.ID{in.ID, in.Source} {
+		if err := c.known(id); err != nil {
+			return nil, nil, err
+		}
+	}
+	source, err := c.cfg.Store.View(ctx, in.Source, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.room(ctx, in.ID); err != nil {
+		return nil, nil, err
+	}
+	f := delegation.Fork{
+		ID: in.ID, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
+		Source: in.Source, Label: in.Label, Prompt: in.Prompt,
+	}
+	record, err := f.Genesis(source.State)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.bring(ctx, record, source.State.InheritAll())
+}
+
+// errExists ends an append that finds its session there.
+var errExists = errors.New("the session exists")
+
+// bring commits a genesis that stands in its own space. Of a session that exists
+// the request's digest tells whether it is this request's.
+func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix session.Prefix) (any, *client.Position, error) {
+	id := record.Address.Session
+	done, err := c.append(ctx, id, stream.Change{
+		Name: "create session", Inherits: prefix,
+		Check: func(v session.View) error {
+			if v.State.Header.ID != "" {
+				return errExists
+			}
+			return nil
+		},
+		Genesis: func(session.View) (session.Record, error) { return record, nil },
+	})
+	if errors.Is(err, errExists) {
+		entry, err := c.cfg.Store.Session(id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if entry.State.Header.Request != record.Birth.Header.Request {
+			return nil, nil, &client.Error{Code: client.CodeExists, Session: id, Message: fmt.Sprintf("session %s exists and was made by another request: take a new id", id)}
+		}
+		return client.CreatedReply{ID: id, Existing: true}, at(id, entry.Born), nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := c.cfg.Store.WaitFor(ctx, id.Partition(), done.StreamSeq); err != nil {
+		return nil, nil, err
+	}
+	return client.CreatedReply{ID: id}, at(id, done.StreamSeq), nil
+}
+
+// workspaceID names a place. Markers in the workspace come with workspaces of
+// several kinds (SPEC 7.9).
+func workspaceID(dir string) string {
+	digest, err := delegation.Digest([]string{tenant, string(session.WorkspaceShared), tenant, dir})
+	if err != nil {
+		return "unnamed" // a list of strings always has a digest
+	}
+	return "w" + digest[:24]
+}

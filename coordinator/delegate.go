@@ -1,0 +1,173 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/delegation"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// delegate commits the delegating calls of one step, one record each, the first
+// at exactly the tail that the worker decided at, each later one at the tail that
+// the one before it made. It stops at the first that does not end in a child.
+func (c *Coordinator) delegate(ctx context.Context, who caller, in client.DelegateRequest) (any, *client.Position, error) {
+	if err := c.known(in.Session); err != nil {
+		return nil, nil, err
+	}
+	reply := client.DelegateReply{Tail: in.Tail}
+	for _, call := range in.Calls {
+		out := c.delegateOne(ctx, who, in, call, reply.Tail)
+		if out.Record != nil && out.Record.StreamSeq > reply.Tail {
+			reply.Tail = out.Record.StreamSeq
+		}
+		reply.Outcomes = append(reply.Outcomes, out)
+		if out.Error != nil {
+			break
+		}
+	}
+	return reply, at(in.Session, reply.Tail), nil
+}
+
+func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.DelegateRequest, call client.Delegation, tail uint64) client.DelegateOutcome {
+	out := client.DelegateOutcome{CallID: call.CallID}
+	fail := func(err error) client.DelegateOutcome {
+		out.Error = toError(err)
+		return out
+	}
+	spec := call.Spec
+	order := delegation.Order{
+		CallID: call.CallID, Decision: call.Decision, Epoch: in.Epoch, Time: c.now(), Tools: c.cfg.Tools,
+		Request: delegation.Request{
+			Kind: spec.Kind, Mode: spec.Mode, Label: spec.Label, Prompt: spec.Prompt,
+			Sandbox: spec.Sandbox, Tools: spec.Tools, Persona: spec.Persona,
+		},
+	}
+	child := session.ChildID(in.Session, call.CallID)
+	if record, err := c.born(child, order.Request); err != nil || record != nil {
+		if err != nil {
+			return fail(err)
+		}
+		out.Child, out.Record = child, record
+		return out
+	}
+	if err := c.treeRoom(ctx, in.Session); err != nil {
+		return fail(err)
+	}
+	done, err := c.append(ctx, in.Session, stream.Change{
+		Name: "delegate call " + string(call.CallID), Once: true,
+		Genesis: func(v session.View) (session.Record, error) {
+			if v.Tail != tail {
+				return session.Record{}, &session.ConflictError{Session: in.Session, Want: tail, Tail: v.Tail}
+			}
+			d := c.settings()
+			if order.Decision.Revision > d.Revision {
+				return session.Record{}, &client.Error{Code: client.CodeConflict, Message: fmt.Sprintf("this coordinator has settings revision %d, the decision %d: ask again", d.Revision, order.Decision.Revision)}
+			}
+			return order.Child(v, d)
+		},
+	})
+	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
+		if record := c.lostRace(ctx, child, order.Request, conflict.Tail); record != nil {
+			out.Child, out.Record = child, record
+			return out
+		}
+	}
+	if err != nil {
+		return fail(err)
+	}
+	record, err := rawOf(done)
+	if err != nil {
+		return fail(err)
+	}
+	c.cfg.Logger.Debug("child started", "parent", in.Session, "child", child, "worker", who.worker)
+	out.Child, out.Record = child, &record
+	return out
+}
+
+// lostRace looks whether what moved the tail is this very delegation, committed
+// by another coordinator. If not, the conflict stands.
+func (c *Coordinator) lostRace(ctx context.Context, child session.ID, r delegation.Request, tail uint64) *client.RawRecord {
+	if c.cfg.Store.WaitFor(ctx, child.Partition(), tail) != nil {
+		return nil
+	}
+	record, err := c.born(child, r)
+	if err != nil {
+		return nil
+	}
+	return record
+}
+
+// born finds the genesis of a child that an earlier try of the same request
+// started, by anyone, before any crash (SPEC 4.5). Another request is refused.
+func (c *Coordinator) born(child session.ID, r delegation.Request) (*client.RawRecord, error) {
+	entry, err := c.cfg.Store.Session(child)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, nil //nolint:nilnil // no child yet is neither a record nor an error
+	}
+	if err != nil {
+		return nil, err
+	}
+	digest, err := delegation.Digest(r)
+	if err != nil {
+		return nil, err
+	}
+	if entry.State.Header.Request != digest {
+		return nil, fmt.Errorf("child %s: %w", child, delegation.ErrOtherRequest)
+	}
+	var found *client.RawRecord
+	err = c.cfg.Store.Records(child, func(raw session.Raw) error {
+		if raw.Address.Class == session.ClassGenesis && raw.Address.Session == child {
+			r := client.FromRaw(raw)
+			found = &r
+			return errDone
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errDone) {
+		return nil, err
+	}
+	return found, nil
+}
+
+// errDone ends a reading early.
+var errDone = errors.New("done")
+
+// treeRoom holds the tree to its cap. It is counted in the mirror, so the
+// delegations in flight may pass it (SPEC 4.6).
+func (c *Coordinator) treeRoom(ctx context.Context, id session.ID) error {
+	if err := c.room(ctx, id); err != nil {
+		return err
+	}
+	size, err := c.cfg.Store.TreeSize(id.Root())
+	if err != nil {
+		return err
+	}
+	if most := c.settings().Caps.Tree; size >= most {
+		return &client.Error{Code: client.CodeDenied, Message: fmt.Sprintf("the tree of %s has %d sessions, at most %d are allowed", id.Root(), size, most)}
+	}
+	return nil
+}
+
+// rawOf returns a committed record as it stands in the stream.
+func rawOf(d stream.Done) (client.RawRecord, error) {
+	headers, body, err := session.EncodeRecord(d.Record)
+	if err != nil {
+		return client.RawRecord{}, err
+	}
+	return client.FromRaw(session.Raw{StreamSeq: d.StreamSeq, Address: d.Record.Address, Headers: headers, Body: body}), nil
+}
+
+// empty is the mirror's word that nothing stands under a session's own subjects.
+func (c *Coordinator) empty(ctx context.Context, _ caller, in client.EmptyRequest) (any, *client.Position, error) {
+	if err := c.known(in.Session); err != nil {
+		return nil, nil, err
+	}
+	if err := c.cfg.Store.Empty(ctx, in.Session, in.Past); err != nil {
+		return nil, nil, err
+	}
+	return struct{}{}, at(in.Session, in.Past), nil
+}

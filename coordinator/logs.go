@@ -1,0 +1,171 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/delegation"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/sessionstore"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// maxReply bounds the lines of one reply below the broker's message size.
+const maxReply = 512 << 10
+
+// events reads a log from a seq on, prefix included. With a wait it waits until
+// there is something to read.
+func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequest) (any, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
+	const longest = 10 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longest))
+	defer cancel()
+	for {
+		e, err := c.cfg.Store.Session(in.ID)
+		if err != nil {
+			return nil, nil, err
+		}
+		if e.State.Next > in.From || e.Err() != nil || ctx.Err() != nil {
+			reply, err := c.readEvents(in, e.State.Next)
+			reply.Summary = c.summary(e)
+			return reply, at(in.ID, e.Tail), err
+		}
+		mark, _ := c.cfg.Store.Watermark(in.ID.Partition())
+		if err := c.cfg.Store.WaitFor(ctx, in.ID.Partition(), mark.Seq+1); err != nil && ctx.Err() == nil {
+			return nil, nil, err
+		}
+	}
+}
+
+func (c *Coordinator) readEvents(in client.EventsRequest, to session.Seq) (client.EventsReply, error) {
+	reply := client.EventsReply{Next: min(in.From, to), Lines: []json.RawMessage{}}
+	if in.From >= to {
+		return reply, nil
+	}
+	size := 0
+	err := c.cfg.Store.Events(in.ID, in.From, to, func(e session.Event) error {
+		size += len(e.Line)
+		if len(reply.Lines) > 0 && (size > maxReply || (in.Limit > 0 && len(reply.Lines) >= in.Limit)) {
+			return errDone
+		}
+		reply.Lines = append(reply.Lines, json.RawMessage(e.Line))
+		reply.Classes = append(reply.Classes, e.Class)
+		reply.Next = e.Seq + 1
+		return nil
+	})
+	if errors.Is(err, errDone) {
+		err = nil
+	}
+	return reply, err
+}
+
+// records reads a session's raw records, its genesis first: an export, and a
+// worker's cold read.
+func (c *Coordinator) records(_ context.Context, _ caller, in client.RecordsRequest) (any, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
+	reply := client.RecordsReply{Records: []client.RawRecord{}}
+	size := 0
+	var last uint64
+	err := c.cfg.Store.Records(in.ID, func(raw session.Raw) error {
+		if raw.StreamSeq <= in.From {
+			return nil
+		}
+		size += len(raw.Body)
+		if len(reply.Records) > 0 && (size > maxReply/2 || (in.Limit > 0 && len(reply.Records) >= in.Limit)) {
+			reply.More = true
+			return errDone
+		}
+		reply.Records = append(reply.Records, client.FromRaw(raw))
+		last = raw.StreamSeq
+		return nil
+	})
+	if err != nil && !errors.Is(err, errDone) {
+		return nil, nil, err
+	}
+	return reply, at(in.ID, last), nil
+}
+
+// send puts a person's message into a session's inbox. It is durable before it
+// is acknowledged, and sending it again is the same message (SPEC 7.2).
+func (c *Coordinator) send(ctx context.Context, who caller, in client.SendRequest) (any, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
+	if err := delegation.CheckPrompt(in.Content); err != nil {
+		return nil, nil, err
+	}
+	var state session.State
+	done, err := c.append(ctx, in.ID, stream.Change{
+		Name: "send", Class: session.ClassInbox,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			state = v.State
+			if v.Has(in.MessageID) {
+				return nil, nil
+			}
+			if err := c.accepts(v.State); err != nil {
+				return nil, err
+			}
+			return []session.Draft{c.draft(&session.UserMessage{
+				ID: in.MessageID, Role: "user", Content: in.Content, By: &who.party,
+				Source: session.MessageSource{Kind: session.FromUser},
+			})}, nil
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	c.poke(state)
+	return struct{}{}, at(in.ID, done.StreamSeq), nil
+}
+
+// accepts reports why a session takes no message.
+func (c *Coordinator) accepts(s session.State) error {
+	most := c.settings().Caps.Inbox
+	switch {
+	case s.Ended != nil:
+		return &client.Error{Code: client.CodeEnded, Session: s.Header.ID, Message: fmt.Sprintf("session %s has ended (%s): fork it to go on", s.Header.ID, s.Ended.Outcome)}
+	case s.Stop != nil:
+		return &client.Error{Code: client.CodeEnded, Session: s.Header.ID, Message: fmt.Sprintf("session %s is being cancelled", s.Header.ID)}
+	case len(s.Pending) >= most:
+		return &client.Error{Code: client.CodeInboxFull, Session: s.Header.ID, Message: fmt.Sprintf("session %s has %d unread messages, at most %d fit: wait until it has read some", s.Header.ID, len(s.Pending), most)}
+	}
+	return nil
+}
+
+// release lets a stopped session go on without what stands since its last good
+// record (SPEC 1.7).
+func (c *Coordinator) release(ctx context.Context, who caller, in client.ReleaseRequest) (any, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
+	if in.Reason == "" {
+		return nil, nil, &client.Error{Code: client.CodeInvalid, Message: "a release needs a reason"}
+	}
+	halted, err := c.cfg.Store.Halted(in.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err := c.cfg.Log.Append(ctx, sessionstore.Releases{Store: c.cfg.Store}, in.ID, stream.Change{
+		Name: "release", Class: session.ClassPolicy, Once: true,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			if v.Tail != halted.Tail {
+				return nil, &session.ConflictError{Session: in.ID, Want: halted.Tail, Tail: v.Tail}
+			}
+			return []session.Draft{c.draft(&session.Release{
+				Skip: halted.Since, Seq: v.State.Next, Link: v.State.Link, Reason: in.Reason, By: &who.party,
+			})}, nil
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.ReleaseReply{Skipped: halted.Since}, at(in.ID, done.StreamSeq), nil
+}

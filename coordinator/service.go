@@ -1,0 +1,193 @@
+package coordinator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/delegation"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/sessionstore"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// caller is who asks: a person or program with a token, or a worker.
+type caller struct {
+	party  session.Party
+	role   Role
+	worker string
+}
+
+// endpoint is one method of the service.
+type endpoint struct {
+	method string
+	worker bool
+	role   Role
+	handle func(ctx context.Context, who caller, body []byte) (any, *client.Position, error)
+}
+
+// on makes an endpoint's handler out of a typed one. The request's version is
+// checked before the handler runs.
+func on[In any](head func(*In) client.Head, fn func(context.Context, caller, In) (any, *client.Position, error)) func(context.Context, caller, []byte) (any, *client.Position, error) {
+	return func(ctx context.Context, who caller, body []byte) (any, *client.Position, error) {
+		var in In
+		dec := json.NewDecoder(strings.NewReader(string(body)))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&in); err != nil {
+			return nil, nil, &client.Error{Code: client.CodeInvalid, Message: "the request is not what this method takes: " + err.Error()}
+		}
+		h := head(&in)
+		if h.Version != client.APIVersion {
+			return nil, nil, &client.Error{Code: client.CodeVersion, Message: fmt.Sprintf("request has version %d, this coordinator speaks %d", h.Version, client.APIVersion)}
+		}
+		return fn(ctx, who, in)
+	}
+}
+
+// serve answers requests until ctx ends, then waits for those in hand.
+func (c *Coordinator) serve(ctx context.Context) error {
+	svc, err := micro.AddService(c.cfg.Conn, micro.Config{
+		Name: "entail", Version: "1.0.0", Description: "Entail coordinator",
+		QueueGroup: "coordinator",
+		Metadata:   map[string]string{"name": c.cfg.Name, "version": c.cfg.Version},
+	})
+	if err != nil {
+		return fmt.Errorf("start the service: %w", err)
+	}
+	var hands sync.WaitGroup
+	slots := make(chan struct{}, 64*runtime.GOMAXPROCS(0))
+	for _, e := range c.endpoints() {
+		subject := client.SubjectAPI + e.method
+		if e.worker {
+			subject = client.SubjectWorker + "*." + e.method
+		}
+		handler := micro.HandlerFunc(func(r micro.Request) {
+			slots <- struct{}{}
+			hands.Go(func() {
+				defer func() { <-slots }()
+				c.answer(ctx, e, r)
+			})
+		})
+		if err := svc.AddEndpoint(e.method, handler, micro.WithEndpointSubject(subject), micro.WithEndpointMetadata(schemas(e.method))); err != nil {
+			return errors.Join(fmt.Errorf("add endpoint %s: %w", e.method, err), svc.Stop())
+		}
+	}
+	close(c.ready)
+	<-ctx.Done()
+	err = svc.Stop()
+	hands.Wait()
+	return err
+}
+
+// answer handles one request.
+func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
+	reply := client.Reply{Version: client.APIVersion}
+	who, err := c.authenticate(e, r)
+	if err == nil {
+		err = c.reach(ctx, r.Headers().Values(client.HeaderAfter))
+	}
+	if err == nil {
+		var out any
+		out, reply.Position, err = e.handle(ctx, who, r.Data())
+		if err == nil {
+			reply.Result, err = json.Marshal(out)
+		}
+	}
+	if err != nil {
+		reply.Result, reply.Position = nil, nil
+		reply.Error = toError(err)
+		if reply.Error.Code == client.CodeInternal {
+			c.cfg.Logger.Error("request failed", "method", e.method, "error", err)
+		}
+	}
+	if err := r.RespondJSON(reply); err != nil {
+		c.cfg.Logger.Error("answer", "method", e.method, "error", err)
+	}
+}
+
+// reach waits until the mirrors are as new as what the caller was told before.
+func (c *Coordinator) reach(ctx context.Context, positions []string) error {
+	for _, text := range positions {
+		p, err := client.ParsePosition(text)
+		if err != nil {
+			return &client.Error{Code: client.CodeInvalid, Message: err.Error()}
+		}
+		if err := c.cfg.Store.WaitFor(ctx, p.Partition, p.Sequence); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// authenticate says who asks. A worker's name stands in the subject, which only
+// its own broker identity may publish to; everybody else shows a token.
+func (c *Coordinator) authenticate(e endpoint, r micro.Request) (caller, error) {
+	if e.worker {
+		name, _, _ := strings.Cut(strings.TrimPrefix(r.Subject(), client.SubjectWorker), ".")
+		return caller{worker: name, party: session.Party{Kind: session.Program, ID: "worker " + name}}, nil
+	}
+	token, ok := strings.CutPrefix(r.Headers().Get("Authorization"), "Bearer ")
+	if !ok {
+		return caller{}, &client.Error{Code: client.CodeUnauthorized, Message: "the request has no bearer token: use the token file that the server wrote"}
+	}
+	t, ok := c.cfg.bearer(token)
+	if !ok {
+		return caller{}, &client.Error{Code: client.CodeUnauthorized, Message: "the bearer token is not known here: use the token file that this server wrote"}
+	}
+	if t.Role < e.role {
+		return caller{}, &client.Error{Code: client.CodeUnauthorized, Message: fmt.Sprintf("%s may not call %s", t.Party.ID, e.method)}
+	}
+	return caller{party: t.Party, role: t.Role}, nil
+}
+
+// toError maps what went wrong to a code that programs match on.
+func toError(err error) *client.Error {
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		return e
+	}
+	out := &client.Error{Code: client.CodeInternal, Message: err.Error()}
+	if corrupt, ok := errors.AsType[*session.CorruptError](err); ok {
+		seq := corrupt.Seq
+		out.Session, out.Seq = corrupt.Session, &seq
+	}
+	if code := policy.CodeOf(err); code != "" {
+		out.Code = client.Code(code)
+		return out
+	}
+	var denied *delegation.DeniedError
+	switch {
+	case errors.As(err, &denied):
+		out.Code = client.CodeDenied
+	case errors.Is(err, session.ErrNotFound):
+		out.Code = client.CodeNotFound
+	case errors.Is(err, session.ErrLoss):
+		out.Code = client.CodeLoss
+	case errors.Is(err, session.ErrCorrupt), errors.Is(err, session.ErrFormat):
+		out.Code = client.CodeStopped
+	case errors.Is(err, session.ErrConflict):
+		out.Code = client.CodeConflict
+	case errors.Is(err, session.ErrTooLarge):
+		out.Code = client.CodeTooLarge
+	case errors.Is(err, session.ErrBadID), errors.Is(err, delegation.ErrInvalid):
+		out.Code = client.CodeInvalid
+	case errors.Is(err, delegation.ErrOpenTurn):
+		out.Code = client.CodeOpenTurn
+	case errors.Is(err, delegation.ErrPrecondition):
+		out.Code = client.CodePrecondition
+	case errors.Is(err, delegation.ErrOtherRequest):
+		out.Code = client.CodeExists
+	case errors.Is(err, stream.ErrUnknown):
+		out.Code = client.CodeUnknown
+	case errors.Is(err, sessionstore.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		out.Code = client.CodeUnavailable
+	}
+	return out
+}

@@ -1,0 +1,173 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/delegation"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// settled writes what the ends of a session's turns owe. It may be asked by
+// anyone at any time: what is owed is read from the two logs.
+func (c *Coordinator) settled(ctx context.Context, _ caller, in client.SettledRequest) (any, *client.Position, error) {
+	if err := c.known(in.Session); err != nil {
+		return nil, nil, err
+	}
+	seq, err := c.settle(ctx, in.Session)
+	if err != nil {
+		return nil, nil, err
+	}
+	return struct{}{}, at(in.Session, seq), nil
+}
+
+// settle tells a child's parent what it has not been told, in one inbox record
+// (SPEC 7.3). Two coordinators at once write it once: the notice's precondition
+// is evaluated on the parent's log at exactly the tail the append expects.
+func (c *Coordinator) settle(ctx context.Context, id session.ID) (uint64, error) {
+	entry, err := c.cfg.Store.Session(id)
+	if err != nil {
+		return 0, err
+	}
+	child := entry.State
+	if !child.Header.IsChild() || (child.LastEnd == nil && child.Ended == nil) {
+		return 0, nil
+	}
+	parent, err := c.cfg.Store.View(ctx, child.Header.ParentSession, 0)
+	if err != nil {
+		return 0, err
+	}
+	slot, live := parent.State.Child(id)
+	if !live {
+		return 0, nil
+	}
+	ends, err := c.endsAfter(child, slot.Noticed)
+	if err != nil {
+		return 0, err
+	}
+	done, err := c.append(ctx, child.Header.ParentSession, stream.Change{
+		Name: "notice of " + string(id), Class: session.ClassInbox,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			var out []session.Draft
+			for _, p := range delegation.Notices(v.State, child, ends) {
+				out = append(out, c.draft(p))
+			}
+			return out, nil
+		},
+	})
+	return done.StreamSeq, err
+}
+
+// endsAfter reads the ends of a child's own turns after one, with the last text
+// of each.
+func (c *Coordinator) endsAfter(child session.State, turn int) ([]delegation.Settled, error) {
+	var ends []delegation.Settled
+	var closing string
+	err := c.cfg.Store.Events(child.Header.ID, child.Header.FirstLiveSeq, child.Next, func(e session.Event) error {
+		switch p := e.Payload.(type) {
+		case *session.TurnStart:
+			closing = ""
+		case *session.AssistantMessage:
+			if p.Content != "" {
+				closing = p.Content
+			}
+		case *session.TurnEnd:
+			if p.Turn > turn {
+				ends = append(ends, delegation.Settled{Turn: p.Turn, Seq: e.Seq, Reason: p.Reason, Denials: child.Denials > 0, Closing: closing})
+			}
+		}
+		return nil
+	})
+	return ends, err
+}
+
+// interrupt stops the open turn of a session. Without one it is a no-op and
+// says so (SPEC 7.4).
+func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopRequest) (any, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
+	var reply client.StopReply
+	var state session.State
+	done, err := c.append(ctx, in.ID, stream.Change{
+		Name: "interrupt", Class: session.ClassInbox,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			state = v.State
+			reply = client.StopReply{Turn: v.State.Turn}
+			if v.State.Open == nil {
+				reply.Note = "no turn is open: nothing to interrupt"
+				return nil, nil
+			}
+			if v.Has(in.RequestID) {
+				return nil, nil
+			}
+			return []session.Draft{c.draft(&session.Interrupt{ID: in.RequestID, Turn: v.State.Turn, Reason: in.Reason, By: &who.party})}, nil
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	c.poke(state)
+	return reply, at(in.ID, done.StreamSeq), nil
+}
+
+// cancel ends a session and all below it. The session's own record comes first:
+// from then on it can start no child; then one goes to each child that is there.
+func (c *Coordinator) cancel(ctx context.Context, who caller, in client.StopRequest) (any, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
+	seq, err := c.cancelTree(ctx, in.ID, session.Cancel{ID: in.RequestID, Reason: in.Reason, By: &who.party})
+	if err != nil {
+		return nil, nil, err
+	}
+	return client.StopReply{}, at(in.ID, seq), nil
+}
+
+// cancelTree appends a cancel to a session and, under ids derived from it, to
+// every live child, all the way down. It is idempotent, and the sweep repeats it
+// until the tree has ended.
+func (c *Coordinator) cancelTree(ctx context.Context, id session.ID, cancel session.Cancel) (uint64, error) {
+	var state session.State
+	done, err := c.append(ctx, id, stream.Change{
+		Name: "cancel", Class: session.ClassInbox,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			state = v.State
+			if v.State.Ended != nil || v.State.Stop != nil || v.Has(cancel.ID) {
+				return nil, nil
+			}
+			return []session.Draft{c.draft(&cancel)}, nil
+		},
+	})
+	if err != nil {
+		return 0, err
+	}
+	c.poke(state)
+	below, err := c.cancelBelow(ctx, state, cancel.ID)
+	return max(done.StreamSeq, below), err
+}
+
+// cancelBelow sends a cancel on to a session's children and returns the stream
+// sequence of the last record it wrote.
+func (c *Coordinator) cancelBelow(ctx context.Context, s session.State, id string) (uint64, error) {
+	var errs []error
+	var last uint64
+	for _, child := range s.Children {
+		by := &session.Party{Kind: session.SessionParty, ID: string(s.Header.ID)}
+		seq, err := c.cancelTree(ctx, child.ID, session.Cancel{ID: childCancel(id, child.ID), Reason: "its parent was cancelled", By: by})
+		last = max(last, seq)
+		errs = append(errs, err)
+	}
+	return last, errors.Join(errs...)
+}
+
+// childCancel derives the id under which a cancel goes down to one child.
+func childCancel(id string, child session.ID) string {
+	const most = session.MaxName - 128
+	if len(id) > most {
+		id = id[:most]
+	}
+	return id + "/" + string(child)
+}
