@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,29 +48,26 @@ func explained(t *testing.T, d policy.Deployment, of *log, tree ...*log) []strin
 	}
 	var out []string
 	for _, k := range all {
-		line := k.Knob + " " + k.Value + ":"
+		var line strings.Builder
+		fmt.Fprintf(&line, "%s %s:", k.Knob, k.Value)
 		for _, o := range k.Origins {
-			for i, l := range tree {
-				if l.state.Header.ID == o.Session {
-					line += fmt.Sprintf(" [%d", i)
-				}
-			}
-			line += " " + string(o.From)
+			at := slices.IndexFunc(tree, func(l *log) bool { return l.state.Header.ID == o.Session })
+			fmt.Fprintf(&line, " [%d %s", at, o.From)
 			if o.Value != k.Value {
-				line += " " + o.Value
+				fmt.Fprintf(&line, " %s", o.Value)
 			}
 			if o.Seq != nil {
-				line += fmt.Sprintf(" @%d", *o.Seq)
+				fmt.Fprintf(&line, " @%d", *o.Seq)
 			}
 			if o.By != nil {
-				line += " by " + o.By.ID
+				fmt.Fprintf(&line, " by %s", o.By.ID)
 			}
 			if o.At != nil {
-				line += fmt.Sprintf(" at %d", *o.At)
+				fmt.Fprintf(&line, " at %d", *o.At)
 			}
-			line += "]"
+			line.WriteString("]")
 		}
-		out = append(out, line)
+		out = append(out, line.String())
 	}
 	return out
 }

@@ -106,23 +106,10 @@ func (l *log) add(c session.Class, ps ...session.Payload) {
 	l.events = append(l.events, sec.Events...)
 }
 
-// The switches below are a person's.
-
+// sandbox switches as a person does.
 func (l *log) sandbox(m session.SandboxMode) *log {
 	l.t.Helper()
 	l.add(session.ClassPolicy, sandbox(m))
-	return l
-}
-
-func (l *log) approval(p session.ApprovalPolicy) *log {
-	l.t.Helper()
-	l.add(session.ClassPolicy, approval(p))
-	return l
-}
-
-func (l *log) preset(p session.Preset) *log {
-	l.t.Helper()
-	l.add(session.ClassPolicy, preset(p))
 	return l
 }
 
