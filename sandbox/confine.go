@@ -103,7 +103,7 @@ func dropCaps() error {
 		return fmt.Errorf("clear ambient capabilities: %w", err)
 	}
 	for i := range data {
-		half := uint32(keep >> (32 * i))
+		half := uint32(keep >> (32 * i)) //nolint:gosec // the kernel takes the set in halves
 		data[i].Effective &= half
 		data[i].Permitted &= half
 		data[i].Inheritable = 0

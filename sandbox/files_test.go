@@ -164,8 +164,11 @@ func TestSearch(t *testing.T) {
 		{"glob one file", sandbox.Op{Glob: &sandbox.Glob{Pattern: "pkg/a.go"}}, "pkg/a.go\n", ""},
 		{"glob absolute", sandbox.Op{Glob: &sandbox.Glob{Pattern: root + "/pkg/*"}}, "pkg/a.go\npkg/data.bin\n", ""},
 		{"glob malformed", sandbox.Op{Glob: &sandbox.Glob{Pattern: "["}}, "", "FS_INVALID_ARGUMENT"},
-		{"grep", sandbox.Op{Grep: &sandbox.Grep{Pattern: `^func \w+`}},
-			"main.go:2:func main() {}\npkg/deep/er/b.go:2:func b() {}\n", ""},
+		{
+			"grep",
+			sandbox.Op{Grep: &sandbox.Grep{Pattern: `^func \w+`}},
+			"main.go:2:func main() {}\npkg/deep/er/b.go:2:func b() {}\n", "",
+		},
 		{"grep one file", sandbox.Op{Grep: &sandbox.Grep{Pattern: "package", Path: "pkg/a.go"}}, "pkg/a.go:1:package pkg\n", ""},
 		{"grep where asked to", sandbox.Op{Grep: &sandbox.Grep{Pattern: "hid", Path: ".git"}}, ".git/c.go:1:func hidden() {}\n", ""},
 		{"grep without a match", sandbox.Op{Grep: &sandbox.Grep{Pattern: "zebra"}}, "no line matches", ""},

@@ -142,7 +142,7 @@ func TestHiddenInsideFailsClosed(t *testing.T) {
 func TestHiddenInsideWithoutRoot(t *testing.T) {
 	t.Parallel()
 	const nobody = 65534
-	base, err := os.MkdirTemp("", "nobody-") // t.TempDir lies below a private directory
+	base, err := os.MkdirTemp("", "nobody-") //nolint:usetesting // t.TempDir lies below a private directory
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func broodOf(t *testing.T, root string) []int {
 		t.Fatal(err)
 	}
 	var pids []int
-	for _, f := range strings.Fields(string(data)) {
+	for f := range strings.FieldsSeq(string(data)) {
 		pid, err := strconv.Atoi(f)
 		if err != nil {
 			t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/signal"
@@ -51,8 +50,7 @@ func (c *control) send(n notice) { _ = json.NewEncoder(c.file).Encode(n) }
 // fail reports that nothing was started, or that it could not be.
 func (c *control) fail(stage string, err error) int {
 	f := failure{Stage: stage, Message: err.Error()}
-	var errno syscall.Errno
-	if errors.As(err, &errno) {
+	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		f.Errno = int(errno)
 	}
 	c.send(notice{Failure: &f})
@@ -218,7 +216,7 @@ func newCommand(o *order, root int) (*command, error) {
 		return nil, fmt.Errorf("make pipe: %w", err)
 	}
 	go func() {
-		_, _ = io.WriteString(w, string(data)) // a reader that died is seen by its exit
+		_, _ = w.Write(data) // a reader that died is seen by its exit
 		_ = w.Close()
 	}()
 	c.input = r

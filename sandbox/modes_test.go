@@ -31,56 +31,98 @@ func TestModes(t *testing.T) {
 		op   func(p *place) sandbox.Op
 		want map[session.SandboxMode]verdict
 	}{
-		{"read inside", func(*place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: "in.txt"}} },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"read inside by absolute path", func(p *place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: p.root + "/in.txt"}} },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"read outside", func(p *place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: p.outside + "/old.txt"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"read outside by dots", func(*place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: "../outside/old.txt"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"write inside", func(*place) sandbox.Op { return sandbox.Op{Write: &sandbox.Write{Path: "in.txt", Content: "x"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done}},
-		{"create inside", func(*place) sandbox.Op { return sandbox.Op{Write: &sandbox.Write{Path: "a/b/new.txt", Content: "x"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done}},
-		{"write outside", func(p *place) sandbox.Op {
-			return sandbox.Op{Write: &sandbox.Write{Path: p.outside + "/old.txt", Content: "x"}}
+		{
+			"read inside", func(*place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: "in.txt"}} },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
 		},
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"create outside by dots", func(*place) sandbox.Op { return sandbox.Op{Write: &sandbox.Write{Path: "../outside/n", Content: "x"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"edit inside", func(*place) sandbox.Op {
-			return sandbox.Op{Edit: &sandbox.Edit{Path: "in.txt", Old: "inside", New: "x"}}
+		{
+			"read inside by absolute path", func(p *place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: p.root + "/in.txt"}} },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
 		},
-			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done}},
-		{"edit outside", func(*place) sandbox.Op {
-			return sandbox.Op{Edit: &sandbox.Edit{Path: "../outside/old.txt", Old: "outside", New: "x"}}
+		{
+			"read outside", func(p *place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: p.outside + "/old.txt"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
 		},
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"list inside", func(*place) sandbox.Op { return sandbox.Op{List: &sandbox.List{}} },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"list outside", func(*place) sandbox.Op { return sandbox.Op{List: &sandbox.List{Path: "../outside"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"glob inside", func(*place) sandbox.Op { return sandbox.Op{Glob: &sandbox.Glob{Pattern: "*.txt"}} },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"glob outside", func(p *place) sandbox.Op { return sandbox.Op{Glob: &sandbox.Glob{Pattern: p.outside + "/*"}} },
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"grep inside", func(*place) sandbox.Op { return sandbox.Op{Grep: &sandbox.Grep{Pattern: "content"}} },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"grep outside", func(*place) sandbox.Op {
-			return sandbox.Op{Grep: &sandbox.Grep{Pattern: "content", Path: "../outside"}}
+		{
+			"read outside by dots", func(*place) sandbox.Op { return sandbox.Op{Read: &sandbox.Read{Path: "../outside/old.txt"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
 		},
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
-		{"shell reads outside", func(*place) sandbox.Op { return shell("cat ../outside/old.txt") },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"shell writes inside", func(*place) sandbox.Op { return shell("mkdir d && echo x >d/f && mv d/f g && rm -r d") },
-			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done}},
-		{"shell writes to TMPDIR", func(*place) sandbox.Op { return shell(`echo x >"$TMPDIR/f"`) },
-			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done}},
-		{"shell writes to /dev/null", func(*place) sandbox.Op { return shell("echo x >/dev/null") },
-			map[session.SandboxMode]verdict{ro: done, ww: done, full: done}},
-		{"shell writes outside", func(*place) sandbox.Op { return shell("echo x >>../outside/old.txt") },
-			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done}},
+		{
+			"write inside", func(*place) sandbox.Op { return sandbox.Op{Write: &sandbox.Write{Path: "in.txt", Content: "x"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done},
+		},
+		{
+			"create inside", func(*place) sandbox.Op { return sandbox.Op{Write: &sandbox.Write{Path: "a/b/new.txt", Content: "x"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done},
+		},
+		{
+			"write outside", func(p *place) sandbox.Op {
+				return sandbox.Op{Write: &sandbox.Write{Path: p.outside + "/old.txt", Content: "x"}}
+			},
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
+		{
+			"create outside by dots", func(*place) sandbox.Op { return sandbox.Op{Write: &sandbox.Write{Path: "../outside/n", Content: "x"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
+		{
+			"edit inside", func(*place) sandbox.Op {
+				return sandbox.Op{Edit: &sandbox.Edit{Path: "in.txt", Old: "inside", New: "x"}}
+			},
+			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done},
+		},
+		{
+			"edit outside", func(*place) sandbox.Op {
+				return sandbox.Op{Edit: &sandbox.Edit{Path: "../outside/old.txt", Old: "outside", New: "x"}}
+			},
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
+		{
+			"list inside", func(*place) sandbox.Op { return sandbox.Op{List: &sandbox.List{}} },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
+		},
+		{
+			"list outside", func(*place) sandbox.Op { return sandbox.Op{List: &sandbox.List{Path: "../outside"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
+		{
+			"glob inside", func(*place) sandbox.Op { return sandbox.Op{Glob: &sandbox.Glob{Pattern: "*.txt"}} },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
+		},
+		{
+			"glob outside", func(p *place) sandbox.Op { return sandbox.Op{Glob: &sandbox.Glob{Pattern: p.outside + "/*"}} },
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
+		{
+			"grep inside", func(*place) sandbox.Op { return sandbox.Op{Grep: &sandbox.Grep{Pattern: "content"}} },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
+		},
+		{
+			"grep outside", func(*place) sandbox.Op {
+				return sandbox.Op{Grep: &sandbox.Grep{Pattern: "content", Path: "../outside"}}
+			},
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
+		{
+			"shell reads outside", func(*place) sandbox.Op { return shell("cat ../outside/old.txt") },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
+		},
+		{
+			"shell writes inside", func(*place) sandbox.Op { return shell("mkdir d && echo x >d/f && mv d/f g && rm -r d") },
+			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done},
+		},
+		{
+			"shell writes to TMPDIR", func(*place) sandbox.Op { return shell(`echo x >"$TMPDIR/f"`) },
+			map[session.SandboxMode]verdict{ro: denied, ww: done, full: done},
+		},
+		{
+			"shell writes to /dev/null", func(*place) sandbox.Op { return shell("echo x >/dev/null") },
+			map[session.SandboxMode]verdict{ro: done, ww: done, full: done},
+		},
+		{
+			"shell writes outside", func(*place) sandbox.Op { return shell("echo x >>../outside/old.txt") },
+			map[session.SandboxMode]verdict{ro: denied, ww: denied, full: done},
+		},
 	}
 	for _, tt := range tests {
 		for mode, want := range tt.want {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -37,10 +38,8 @@ func resolve(path string) (string, error) {
 		info, err := os.Lstat(next)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-			for _, rest := range todo {
-				if rest == ".." {
-					return "", fmt.Errorf("%s does not exist: %w", next, fs.ErrNotExist)
-				}
+			if slices.Contains(todo, "..") {
+				return "", fmt.Errorf("%s does not exist: %w", next, fs.ErrNotExist)
 			}
 			return filepath.Join(append([]string{next}, todo...)...), nil
 		case err != nil:

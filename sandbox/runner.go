@@ -113,7 +113,7 @@ func (r *Runner) try(ns namespaces) (err error) {
 	}
 	_, statErr := os.Stat(outside)
 	if res.Code != "" || res.ExitCode != 0 || res.Output != "" || !errors.Is(statErr, os.ErrNotExist) {
-		return fmt.Errorf("the fence does not hold on this host: code %q, exit %d, output %q, outside file: %v",
+		return fmt.Errorf("the fence does not hold on this host: code %q, exit %d, output %q, outside file: %w",
 			res.Code, res.ExitCode, res.Output, statErr)
 	}
 	return nil

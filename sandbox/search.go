@@ -99,7 +99,7 @@ func (w *worksite) grep(o *Grep) error {
 func (w *worksite) grepFile(re *regexp.Regexp, p *place, shown string) error {
 	f, info, err := p.open()
 	if err != nil {
-		return nil //nolint:nilerr // one unreadable file does not end a search
+		return nil // one unreadable file does not end a search
 	}
 	defer func() { _ = f.Close() }()
 	if info.Size() > maxGrepFile {

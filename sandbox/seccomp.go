@@ -43,7 +43,7 @@ func (p *program) jump(code uint16, k uint32, yes, no uint8) {
 func (p *program) load(off uint32) { p.stmt(unix.BPF_LD|unix.BPF_W|unix.BPF_ABS, off) }
 
 func (p *program) fail(errno unix.Errno) {
-	p.stmt(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(errno))
+	p.stmt(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ERRNO|uint32(errno)) //nolint:gosec // errnos are below 4096
 }
 
 func (p *program) allow() { p.stmt(unix.BPF_RET|unix.BPF_K, unix.SECCOMP_RET_ALLOW) }
@@ -65,7 +65,7 @@ const (
 // onCall appends body for one call only. A body may clobber the accumulator; it
 // must end in a return.
 func (p *program) onCall(nr uint32, body program) {
-	p.jump(jeq, nr, 0, uint8(len(body)))
+	p.jump(jeq, nr, 0, uint8(len(body))) //nolint:gosec // bodies are a dozen instructions
 	*p = append(*p, body...)
 }
 
@@ -140,8 +140,9 @@ func socketpairs() program {
 
 // install puts the calling thread, and all it will start, under the program.
 func (p program) install() error {
-	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]}
-	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+	prog := unix.SockFprog{Len: uint16(len(p)), Filter: &p[0]} //nolint:gosec // the kernel refuses over 4096
+	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0,
+		uintptr(unsafe.Pointer(&prog))) //nolint:gosec // the call takes a struct
 	if errno != 0 {
 		return fmt.Errorf("install seccomp filter: %w", errno)
 	}

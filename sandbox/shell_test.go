@@ -31,8 +31,10 @@ func TestShellResults(t *testing.T) {
 		{"no such command", "exec nonesuch 2>/dev/null", sandbox.Result{ExitCode: 127, Failed: true}},
 		{"signal", "kill -KILL $$", sandbox.Result{ExitCode: 137, Signal: "SIGKILL", Failed: true}},
 		{"exit code of a signal", "exit 137", sandbox.Result{ExitCode: 137, Failed: true}},
-		{"denial words on stdout", "echo Permission denied; exit 1",
-			sandbox.Result{ExitCode: 1, Failed: true, Output: "Permission denied\n"}},
+		{
+			"denial words on stdout", "echo Permission denied; exit 1",
+			sandbox.Result{ExitCode: 1, Failed: true, Output: "Permission denied\n"},
+		},
 		{"denial words and success", "echo Permission denied >&2", sandbox.Result{Output: "Permission denied\n"}},
 		{"the word sandbox", "echo sandbox >&2; exit 1", sandbox.Result{ExitCode: 1, Failed: true, Output: "sandbox\n"}},
 		{"standard input is empty", "cat; echo end", sandbox.Result{Output: "end\n"}},
@@ -90,7 +92,7 @@ func TestInheritedDescriptors(t *testing.T) {
 	}()
 	for _, mode := range session.SandboxModes() {
 		res := perform(t, p.ws, mode, shell("cd /proc/self/fd && echo *"))
-		for _, f := range strings.Fields(res.Output) {
+		for f := range strings.FieldsSeq(res.Output) {
 			if f > "3" { // 3 is the directory that is being listed
 				t.Errorf("%s: descriptors %s", mode, res.Output)
 			}
