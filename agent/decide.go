@@ -1,0 +1,170 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/sandbox"
+	"github.com/entail-fleet/entail/session"
+)
+
+// verdicts is what the decision of some calls comes to: the events of its record,
+// and what may be done once the record is in the log.
+type verdicts struct {
+	events   []session.Payload
+	launches []launch
+	// delegations are the allowed delegating calls: their decisions stand in
+	// geneses and are the coordinator's to write.
+	delegations []client.Delegation
+}
+
+// launch is an allowed call.
+type launch struct {
+	call   session.Call
+	op     sandbox.Op
+	permit policy.Permit
+}
+
+// decide decides calls one after the other, each on the log as those before it
+// leave it. It is pure. A delegating call stops it at the first one that is of
+// another kind than those before: what a coordinator writes and what this loop
+// writes do not fit into one record.
+func (f Facts) decide(ids []session.CallID) (verdicts, error) {
+	var v verdicts
+	for _, id := range ids {
+		c, ok := f.State.Call(id)
+		if !ok {
+			return v, fmt.Errorf("call %s is not of the open step", id)
+		}
+		events, l, d, err := f.decideOne(c)
+		if err != nil {
+			return v, err
+		}
+		switch {
+		case d != nil && len(v.events) > 0, d == nil && len(v.delegations) > 0:
+			return v, nil
+		case d != nil:
+			v.delegations = append(v.delegations, *d)
+			child := d.Decision
+			child.Child, child.ChildLink = session.ChildID(f.State.Header.ID, id), &session.Link{}
+			events = []session.Payload{&child}
+		case l != nil:
+			v.launches = append(v.launches, *l)
+			fallthrough
+		default:
+			v.events = append(v.events, events...)
+		}
+		for _, p := range events {
+			if f, err = f.after(p); err != nil {
+				return v, err
+			}
+		}
+	}
+	return v, nil
+}
+
+// decideOne decides one call. A call that makes no sense is not decided and is no
+// denial: it is closed as not started.
+func (f Facts) decideOne(c session.Call) ([]session.Payload, *launch, *client.Delegation, error) {
+	event := f.toolCall(c)
+	t, known := toolOf(c.Name)
+	if !known {
+		return f.notStarted(c, fmt.Sprintf("there is no tool %q; the tools are %v", c.Name, Tools())), nil, nil, nil
+	}
+	in, err := t.decode(event.Arguments)
+	if err != nil {
+		return f.notStarted(c, err.Error()), nil, nil, nil
+	}
+	subject := in.subject(c.ID, t, event.Arguments)
+	d, err := policy.Decide(f.State, f.Deployment, subject, Tools())
+	if policy.CodeOf(err) != "" {
+		return f.notStarted(c, err.Error()), nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("decide call %s: %w", c.ID, err)
+	}
+	switch d := d.(type) {
+	case policy.Permit:
+		rec := d.Record()
+		if in.delegate != nil {
+			return nil, nil, &client.Delegation{CallID: c.ID, Spec: in.delegate.DelegateSpec, Decision: rec}, nil
+		}
+		return []session.Payload{&rec}, &launch{call: c, op: in.op, permit: d}, nil, nil
+	case policy.Denial:
+		return f.denied(c, d), nil, nil, nil
+	case policy.Question:
+		events, err := f.unanswered(c, d, subject)
+		return events, nil, nil, err
+	}
+	panic("unreachable: a decision is one of three")
+}
+
+// denied writes a denial and its result. What was asked of nobody stands right
+// before it (SPEC 5.6).
+func (f Facts) denied(c session.Call, d policy.Denial) []session.Payload {
+	var events []session.Payload
+	if ask, outcome, ok := d.Asked(); ok {
+		events = append(events, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: outcome})
+	}
+	rec := d.Record()
+	return append(events, &rec, f.result(c, d.Text(), d.Code(), true))
+}
+
+// unanswered asks a question that nobody can answer yet: no surface exists, so
+// its outcome is unavailable at once, and the call is decided on that.
+func (f Facts) unanswered(c session.Call, q policy.Question, subject policy.Call) ([]session.Payload, error) {
+	rec, ask := q.Record(), q.Ask()
+	events := []session.Payload{&rec, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: session.Unavailable}}
+	for _, p := range events {
+		next, err := f.after(p)
+		if err != nil {
+			return nil, err
+		}
+		f = next
+	}
+	d, err := policy.Decide(f.State, f.Deployment, subject, Tools())
+	if err != nil {
+		return nil, fmt.Errorf("decide call %s: %w", c.ID, err)
+	}
+	denial, ok := d.(policy.Denial)
+	if !ok {
+		return nil, fmt.Errorf("call %s is not denied though nobody answered", c.ID)
+	}
+	return append(events, f.denied(c, denial)...), nil
+}
+
+// rerun prepares calls that a dead driver left open and that only read. One whose
+// mode has changed since its decision is not run again: the log has no decision
+// for it.
+func (f Facts) rerun(ids []session.CallID) (verdicts, error) {
+	var v verdicts
+	for _, id := range ids {
+		c, ok := f.State.Call(id)
+		if !ok {
+			return v, fmt.Errorf("call %s is not of the open step", id)
+		}
+		_, l, _, err := f.decideOne(c)
+		if err != nil {
+			return v, err
+		}
+		if l == nil || l.permit.Mode() != c.Mode {
+			v.events = append(v.events, f.unknown(c))
+			continue
+		}
+		v.launches = append(v.launches, *l)
+	}
+	return v, nil
+}
+
+// seenRevision is the newest settings revision that the log's decisions name. A
+// worker whose own is older does not decide (ARCHITECTURE 5).
+func (f Facts) seenRevision() uint64 {
+	at := f.last(f.State.Header.FirstLiveSeq, is[*session.ToolDecision])
+	if at == 0 {
+		return 0
+	}
+	e, _ := f.at(at - 1)
+	d, _ := e.Payload.(*session.ToolDecision) //nolint:errcheck // matched above
+	return d.Revision
+}
