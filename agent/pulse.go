@@ -1,0 +1,264 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/sandbox"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// pulse is a worker's sign of life: it lists the claims that loops drive, renews
+// the list, and reads the settings each time. A claim is alive as long as it is
+// listed, and a default may be used as long as its last read is younger than the
+// lease (SPEC 2.1).
+type pulse struct {
+	log         *stream.Log
+	worker      string
+	incarnation string
+	lease       time.Duration
+
+	renewing sync.Mutex // one renewal at a time
+
+	// deciding is held for reading from a decision to its commit, and for writing
+	// while the settings change: a revision is confirmed only when no decision
+	// under an older one is on its way.
+	deciding   sync.RWMutex
+	deployment policy.Deployment // guarded by deciding
+	read       atomic.Int64      // boot time of the last confirmed read
+
+	mu    sync.Mutex
+	beats map[*beat]struct{} // guarded by mu
+}
+
+// beat is one listed claim. Its deadline is when the claim may be taken for dead
+// at the earliest: it bounds every effect of the loop (SPEC 7.8).
+type beat struct {
+	pulse *pulse
+	claim client.AliveClaim
+
+	// Guarded by pulse.mu.
+	limit    time.Duration // boot time until which the loop's step may take
+	deadline time.Duration // boot time
+	watchers map[chan struct{}]struct{}
+}
+
+func newPulse(cfg Config) *pulse {
+	return &pulse{log: cfg.Log, worker: cfg.Name, incarnation: cfg.Incarnation, lease: cfg.Lease, beats: map[*beat]struct{}{}}
+}
+
+// run renews until ctx ends. A renewal that fails is the next one's to make good;
+// the lease says how long that may take.
+func (p *pulse) run(ctx context.Context, report func(error)) {
+	t := time.NewTicker(p.lease / 6)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if err := p.renew(ctx); err != nil && ctx.Err() == nil {
+			report(err)
+		}
+	}
+}
+
+// end takes the worker off the list at once.
+func (p *pulse) end(ctx context.Context) error {
+	p.renewing.Lock()
+	defer p.renewing.Unlock()
+	return p.log.Liveness().Delete(ctx, p.worker)
+}
+
+// renew reads the settings and lists the claims.
+func (p *pulse) renew(ctx context.Context) error {
+	p.renewing.Lock()
+	defer p.renewing.Unlock()
+	now := sandbox.BootTime()
+	revision, err := p.load(ctx, now)
+	if err != nil {
+		return err
+	}
+	listed, alive := p.list(now)
+	alive.Revision = revision
+	value, err := json.Marshal(alive)
+	if err != nil {
+		return fmt.Errorf("encode liveness: %w", err)
+	}
+	if err := p.log.Liveness().Put(ctx, p.worker, value); err != nil {
+		return err
+	}
+	p.extend(listed, now+p.lease-min(2*time.Second, p.lease/4))
+	return nil
+}
+
+// load reads the settings; now is a moment before the read.
+func (p *pulse) load(ctx context.Context, now time.Duration) (uint64, error) {
+	value, revision, err := p.log.Settings().Load(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if revision == 0 {
+		if value, err = policy.DefaultSettings().Encode(); err != nil {
+			return 0, err
+		}
+	}
+	d, err := policy.NewDeployment(value, revision)
+	if err != nil {
+		return 0, err
+	}
+	switch have := p.settings(); {
+	case revision < have.Revision:
+		return 0, fmt.Errorf("settings revision %d is older than %d, read before: %w", revision, have.Revision, session.ErrLoss)
+	case revision > have.Revision || have.Hash == "":
+		p.deciding.Lock()
+		p.deployment = d
+		p.deciding.Unlock()
+	}
+	p.read.Store(int64(now))
+	return revision, nil
+}
+
+// list names the claims whose loops make progress.
+func (p *pulse) list(now time.Duration) ([]*beat, client.Alive) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	alive := client.Alive{Worker: p.worker, Incarnation: p.incarnation, Claims: []client.AliveClaim{}}
+	var listed []*beat
+	for b := range p.beats {
+		if now < b.limit {
+			listed = append(listed, b)
+			alive.Claims = append(alive.Claims, b.claim)
+		}
+	}
+	return listed, alive
+}
+
+func (p *pulse) extend(listed []*beat, deadline time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range listed {
+		b.deadline = deadline
+		for w := range b.watchers {
+			select {
+			case w <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// errUnconfirmed says that the settings may have changed unseen.
+var errUnconfirmed = errors.New("the last read of the settings is older than the lease: nothing is decided")
+
+// decided calls fn with the settings, which do not change until it returns.
+func (p *pulse) decided(fn func(policy.Deployment) error) error {
+	p.deciding.RLock()
+	defer p.deciding.RUnlock()
+	read := time.Duration(p.read.Load())
+	if read == 0 || sandbox.BootTime()-read >= p.lease {
+		return errUnconfirmed
+	}
+	return fn(p.deployment)
+}
+
+// settings returns the settings as last read, for what decides nothing.
+func (p *pulse) settings() policy.Deployment {
+	p.deciding.RLock()
+	defer p.deciding.RUnlock()
+	return p.deployment
+}
+
+// take lists a claim that is about to be made. It is alive when take returns: a
+// claim in the log that is not listed would be taken over at once.
+func (p *pulse) take(ctx context.Context, id session.ID, epoch uint64, limit time.Duration) (*beat, error) {
+	b := &beat{
+		pulse: p, claim: client.AliveClaim{Session: id, Epoch: epoch}, watchers: map[chan struct{}]struct{}{},
+		limit: sandbox.BootTime() + limit,
+	}
+	p.mu.Lock()
+	p.beats[b] = struct{}{}
+	p.mu.Unlock()
+	if err := p.renew(ctx); err != nil {
+		b.drop()
+		return nil, err
+	}
+	return b, nil
+}
+
+// drop takes the claim off the list, from the next renewal on.
+func (b *beat) drop() {
+	b.pulse.mu.Lock()
+	defer b.pulse.mu.Unlock()
+	delete(b.pulse.beats, b)
+}
+
+// allow gives the loop's next step so long. A loop that takes longer is listed no
+// more.
+func (b *beat) allow(limit time.Duration) {
+	b.pulse.mu.Lock()
+	defer b.pulse.mu.Unlock()
+	b.limit = sandbox.BootTime() + limit
+}
+
+// over reports whether the claim may be taken for dead.
+func (b *beat) over() bool {
+	b.pulse.mu.Lock()
+	defer b.pulse.mu.Unlock()
+	return sandbox.BootTime() >= b.deadline
+}
+
+// lease bounds one call by its loop's claim.
+type lease struct {
+	beat    *beat
+	renewed chan struct{} // sent by extend, never closed
+}
+
+var _ sandbox.Lease = (*lease)(nil)
+
+func (b *beat) lease() *lease {
+	b.pulse.mu.Lock()
+	defer b.pulse.mu.Unlock()
+	l := &lease{beat: b, renewed: make(chan struct{}, 1)}
+	b.watchers[l.renewed] = struct{}{}
+	return l
+}
+
+// Deadline implements [sandbox.Lease].
+func (l *lease) Deadline() time.Duration {
+	l.beat.pulse.mu.Lock()
+	defer l.beat.pulse.mu.Unlock()
+	return l.beat.deadline
+}
+
+// Renewed implements [sandbox.Lease].
+func (l *lease) Renewed() <-chan struct{} { return l.renewed }
+
+func (l *lease) close() {
+	l.beat.pulse.mu.Lock()
+	defer l.beat.pulse.mu.Unlock()
+	delete(l.beat.watchers, l.renewed)
+}
+
+// alive reports whether the claim in force on a session is listed by anybody.
+func (p *pulse) alive(ctx context.Context, s session.State) (bool, error) {
+	all, err := p.log.Liveness().All(ctx)
+	if err != nil {
+		return false, err
+	}
+	var a client.Alive
+	value, ok := all[s.Claim.Worker]
+	if !ok || json.Unmarshal(value, &a) != nil {
+		return false, nil
+	}
+	return a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch), nil
+}

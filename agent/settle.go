@@ -1,0 +1,60 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/session"
+)
+
+// errUntold says that the parent's log does not tell yet how a child's turn
+// ended.
+var errUntold = errors.New("the parent was not told yet")
+
+// settle has a coordinator write what the end of a child's turn owes its parent,
+// and returns when the parent's log says so: a coordinator whose mirror is behind
+// sees nothing owed, and only the log is a fact.
+func (d *driver) settle(ctx context.Context, s session.State) error {
+	parent, err := OpenReplica(ctx, d.worker.cfg.Log, s.Header.ParentSession, "", nil)
+	if err != nil {
+		return fmt.Errorf("tell the parent of %s: %w", d.id, err)
+	}
+	wait := firstWait
+	for !told(parent, s) {
+		if wait > lastWait {
+			return fmt.Errorf("tell the parent of %s: %w", d.id, errUntold)
+		}
+		req := client.SettledRequest{Head: client.Head{Version: client.APIVersion}, Session: d.id}
+		if err := d.worker.cfg.Client.Call(ctx, client.MethodSettled, req, nil); err != nil {
+			return fmt.Errorf("tell the parent of %s: %w", d.id, err)
+		}
+		if err := parent.Refresh(ctx, 0); err != nil {
+			return fmt.Errorf("tell the parent of %s: %w", d.id, err)
+		}
+		if told(parent, s) {
+			break
+		}
+		if !pause(ctx, wait) {
+			return context.Cause(ctx)
+		}
+		wait *= 2
+	}
+	d.settled = s.Next
+	return nil
+}
+
+const (
+	firstWait = 5 * time.Millisecond
+	lastWait  = 2 * time.Second
+)
+
+// told reports whether a parent knows how its child's last turn ended and, if the
+// child has ended, has its slot back.
+func told(parent *Replica, child session.State) bool {
+	p, _ := parent.State()
+	slot, live := p.Child(child.Header.ID)
+	return !live || child.Ended == nil && slot.Noticed >= child.LastEnd.Turn
+}

@@ -1,0 +1,306 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/entail-fleet/entail/agent/model"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/sandbox"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// Config configures a Worker.
+type Config struct {
+	// Name is the worker's, as the broker knows it. Required.
+	Name string
+	// Incarnation tells this run of the worker from every other. Required.
+	Incarnation string
+	// Concurrency is how many sessions are driven at once. Default 4.
+	Concurrency int
+	// Partitions is the deployment's partition count. Default 1.
+	Partitions int
+	// Lease is how long a claim outlives the last sign of life. Default 30 s.
+	Lease time.Duration
+	// Grace is how long a stopping worker lets what runs finish. Default 10 s.
+	Grace time.Duration
+	// Log is the deployment's logs. Required.
+	Log *stream.Log
+	// Client reaches a coordinator as this worker. Required.
+	Client *client.Client
+	// Runner runs permitted calls. Required.
+	Runner *sandbox.Runner
+	// Models returns the client of any model but the scripted one. Default: none
+	// is offered.
+	Models func(session.ModelSelected) (model.Client, error)
+	// Logger is where what a person should know is said. Default: nowhere.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	if c.Concurrency == 0 {
+		c.Concurrency = 4
+	}
+	if c.Partitions == 0 {
+		c.Partitions = 1
+	}
+	if c.Lease == 0 {
+		c.Lease = 30 * time.Second
+	}
+	if c.Grace == 0 {
+		c.Grace = 10 * time.Second
+	}
+	if c.Models == nil {
+		c.Models = func(m session.ModelSelected) (model.Client, error) {
+			return nil, fmt.Errorf("model %s:%s is not offered by this worker", m.Provider, m.Model)
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+// Validate names the first field that cannot be worked with.
+func (c Config) Validate() error {
+	switch {
+	case c.Name == "" || c.Incarnation == "" || strings.ContainsAny(c.Name+c.Incarnation, " .*>"):
+		return fmt.Errorf("worker name %q and incarnation %q are one word each", c.Name, c.Incarnation)
+	case c.Concurrency < 0 || c.Partitions < 0 || c.Lease < 0 || c.Grace < 0:
+		return errors.New("concurrency, partitions, lease and grace are not negative")
+	case c.Log == nil || c.Client == nil || c.Runner == nil:
+		return errors.New("a worker needs a log, a client and a runner")
+	}
+	return nil
+}
+
+// Worker takes hints from the work queue and drives the sessions they name.
+type Worker struct {
+	cfg    Config
+	pulse  *pulse
+	queues []*stream.Queue
+
+	mu      sync.Mutex // guards what follows
+	driving map[session.ID]*driver
+	scripts map[string]*model.Script
+	stops   bool
+}
+
+// NewWorker returns a worker. It starts nothing.
+func NewWorker(cfg Config) (*Worker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	w := &Worker{
+		cfg: cfg, pulse: newPulse(cfg),
+		driving: map[session.ID]*driver{}, scripts: map[string]*model.Script{},
+	}
+	for p := range cfg.Partitions {
+		q, err := cfg.Log.Queue(p)
+		if err != nil {
+			return nil, fmt.Errorf("agent: %w", err)
+		}
+		w.queues = append(w.queues, q)
+	}
+	return w, nil
+}
+
+// Run works until ctx ends. It stops in two stages: it takes no more hints and
+// starts nothing more, and after Config.Grace it ends what still runs. When it
+// returns, nothing of it is left.
+func (w *Worker) Run(ctx context.Context) error {
+	work, abort := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer abort(errAborted)
+	stop, err := w.cfg.Log.OnPoke(w.cfg.Name, w.poke)
+	if err != nil {
+		return err
+	}
+	if err := w.firstPulse(ctx); err != nil {
+		return errors.Join(err, stop())
+	}
+	var slots, signs sync.WaitGroup
+	signing, silence := context.WithCancel(work)
+	signs.Go(func() {
+		w.pulse.run(signing, func(err error) { w.cfg.Logger.Warn("sign of life failed", slog.Any("error", err)) })
+	})
+	for slot := range w.cfg.Concurrency {
+		slots.Go(func() { w.slot(ctx, work, slot) })
+	}
+	<-ctx.Done()
+	w.drain()
+	grace := time.AfterFunc(w.cfg.Grace, func() { abort(errAborted) })
+	slots.Wait()
+	grace.Stop()
+	silence()
+	signs.Wait()
+	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitRelease)
+	defer cancel()
+	return errors.Join(stop(), w.pulse.end(bye))
+}
+
+// retryPause is how long a worker waits after something failed that may pass.
+const retryPause = 200 * time.Millisecond
+
+// firstPulse renews until it works: nothing is driven before.
+func (w *Worker) firstPulse(ctx context.Context) error {
+	for {
+		err := w.pulse.renew(ctx)
+		if err == nil {
+			return nil
+		}
+		w.cfg.Logger.Warn("first sign of life failed", slog.Any("error", err))
+		if !pause(ctx, retryPause) {
+			return fmt.Errorf("start worker %s: %w", w.cfg.Name, errors.Join(context.Cause(ctx), err))
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// slot pulls one hint after the other and drives what it names. A slot that is
+// free is what is pulled for, so no hint waits in a buffer.
+func (w *Worker) slot(ctx, work context.Context, turn int) {
+	for ; ctx.Err() == nil; turn++ {
+		h, err := w.pull(ctx, w.queues[turn%len(w.queues)])
+		switch {
+		case ctx.Err() != nil:
+		case errors.Is(err, errNoHint):
+		case err != nil:
+			w.cfg.Logger.Warn("cannot take work", slog.Any("error", err))
+			pause(ctx, retryPause)
+		default:
+			w.handle(work, h)
+		}
+		if h != nil && ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// errNoHint says that a partition has nothing to do now.
+var errNoHint = errors.New("no hint")
+
+// pull takes a hint. With several partitions it stays at none for long.
+func (w *Worker) pull(ctx context.Context, q *stream.Queue) (*stream.Hint, error) {
+	if len(w.queues) > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Second, errNoHint)
+		defer cancel()
+	}
+	return q.Next(ctx)
+}
+
+// handle drives the session that a hint names and acknowledges the hint if it may
+// be; in every other case it puts it back.
+func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
+	log := w.cfg.Logger.With(slog.String("session", string(h.Session)), slog.Uint64("hint", h.StreamSeq))
+	done, err := w.driveHint(ctx, h, log)
+	switch {
+	case err == nil && done:
+		err = h.Ack(ctx)
+	case errors.Is(err, session.ErrCorrupt), errors.Is(err, session.ErrFormat):
+		log.Error("session is quarantined", slog.Any("error", err))
+		err = h.Ack(ctx)
+	case err == nil, errors.Is(err, errBusy), errors.Is(err, errLost):
+		err = h.Later(w.cfg.Lease / 2)
+	case errors.Is(err, errDraining), errors.Is(err, errAborted):
+		err = h.Later(0)
+	default:
+		log.Warn("session is left for later", slog.Any("error", err))
+		delay := w.cfg.Lease / 4 << min(h.Deliveries, 6)
+		err = h.Later(min(delay, time.Minute))
+	}
+	if err != nil {
+		log.Warn("hint is left to run out", slog.Any("error", err))
+	}
+}
+
+// driveHint drives and reports whether the hint rests on a stable fact.
+func (w *Worker) driveHint(ctx context.Context, h *stream.Hint, log *slog.Logger) (bool, error) {
+	d := &driver{worker: w, id: h.Session, log: log, poked: make(chan struct{}, 1)}
+	if !w.enter(d) {
+		return false, errBusy
+	}
+	defer w.leave(d)
+	rep, err := OpenReplica(ctx, w.cfg.Log, h.Session, h.Address.Creator, func(a session.Alarm) {
+		log.Warn("void record", slog.String("alarm", a.String()))
+	})
+	if err != nil {
+		return false, err
+	}
+	d.rep = rep
+	if err := d.drive(ctx); err != nil {
+		return false, err
+	}
+	return rep.Stable(h.StreamSeq), nil
+}
+
+// enter notes that this worker drives a session, unless it does already.
+func (w *Worker) enter(d *driver) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.driving[d.id] != nil {
+		return false
+	}
+	w.driving[d.id] = d
+	return true
+}
+
+func (w *Worker) leave(d *driver) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.driving, d.id)
+}
+
+// poke has every driver look at its log now.
+func (w *Worker) poke() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range w.driving {
+		select {
+		case d.poked <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (w *Worker) drain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stops = true
+}
+
+func (w *Worker) draining() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stops
+}
+
+// Driving lists the sessions that the worker drives now.
+func (w *Worker) Driving() []session.ID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := make([]session.ID, 0, len(w.driving))
+	for id := range w.driving {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
