@@ -14,12 +14,13 @@ const cacheRows = 4096
 // rows in: a reader could put back what a batch has just replaced.
 type cache struct {
 	mu    sync.Mutex // guards what follows
+	size  int
 	order *list.List // of row, newest first
 	rows  map[session.ID]*list.Element
 }
 
 func newCache() *cache {
-	return &cache{order: list.New(), rows: make(map[session.ID]*list.Element)}
+	return &cache{size: cacheRows, order: list.New(), rows: make(map[session.ID]*list.Element)}
 }
 
 func (c *cache) get(id session.ID) (row, bool) {
@@ -43,7 +44,7 @@ func (c *cache) put(r row) {
 		return
 	}
 	c.rows[r.ID] = c.order.PushFront(r)
-	if c.order.Len() <= cacheRows {
+	if c.order.Len() <= c.size {
 		return
 	}
 	last := c.order.Back()

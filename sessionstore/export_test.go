@@ -8,8 +8,12 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// CacheRows is how many rows the cache keeps.
-const CacheRows = cacheRows
+// LimitCache makes the cache of a store that has applied nothing smaller.
+func LimitCache(s *Store, rows int) {
+	s.cache.mu.Lock()
+	defer s.cache.mu.Unlock()
+	s.cache.size = rows
+}
 
 // Cached counts the rows in the cache.
 func Cached(s *Store) int {

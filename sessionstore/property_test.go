@@ -24,7 +24,7 @@ func TestI9_MirrorHoldsWhatAFoldFromZeroSays(t *testing.T) {
 		log := sessiontest.Generate(t, pick, rapid.IntRange(1, 60).Draw(t, "steps"))
 		cfg := sessionstore.Config{Dir: "mirror", FS: vfs.NewMem()}
 		s := feedRandomly(t, cfg, log.Records)
-		defer s.Close() //nolint:errcheck // in memory; what was read counts
+		defer s.Close()
 
 		want := sessiontest.Replay(log.Records)
 		var runnable []session.ID

@@ -121,6 +121,7 @@ func options(cfg Config, lock *pebble.Lock) *pebble.Options {
 		FS:                 cfg.FS,
 		Lock:               lock,
 		Logger:             pebbleLog{cfg.Logger},
+		EventListener:      &pebble.EventListener{DataCorruption: corruption(cfg.Logger)},
 		FormatMajorVersion: pebble.FormatTableFormatV6,
 		MemTableSize:       16 << 20,
 	}
@@ -129,6 +130,14 @@ func options(cfg Config, lock *pebble.Lock) *pebble.Options {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 	}
 	return o
+}
+
+// corruption tells of a damaged file. By default Pebble stops the process then;
+// here whoever reads the file gets the error, and the other sessions go on.
+func corruption(log *slog.Logger) func(pebble.DataCorruptionInfo) {
+	return func(info pebble.DataCorruptionInfo) {
+		log.Error("mirror has a damaged file", slog.String("path", info.Path), slog.Any("error", info.Details))
+	}
 }
 
 // checkFormat marks a new store with the layout's version and refuses a newer
