@@ -3,6 +3,7 @@ package verify_test
 import (
 	"bytes"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,20 +30,23 @@ type fault struct {
 // says where.
 func TestFault(t *testing.T) {
 	t.Parallel()
-	for _, group := range [][]fault{faultsOfPolicy(), faultsOfBatch(), faultsOfChild(), faultsOfDecision(), faultsOfMirror(), faultsOfLink(), faultsOfWidth(), faultsOfLog()} {
-		for _, f := range group {
-			t.Run(f.invariant+" "+f.name, func(t *testing.T) {
-				t.Parallel()
-				d := newDeployment(t)
-				w := f.build(d)
-				m := d.mirror()
-				if f.mirror != nil {
-					m = f.mirror(m)
-				}
-				wantFinding(t, runOn(t, d, verify.Options{Mirror: m, AtRest: true}), f.invariant, w)
-			})
-		}
+	for _, f := range allFaults() {
+		t.Run(f.invariant+" "+f.name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			w := f.build(d)
+			m := d.mirror()
+			if f.mirror != nil {
+				m = f.mirror(m)
+			}
+			wantFinding(t, runOn(t, d, verify.Options{Mirror: m, AtRest: true}), f.invariant, w)
+		})
 	}
+}
+
+func allFaults() []fault {
+	return slices.Concat(faultsOfPolicy(), faultsOfBatch(), faultsOfChild(), faultsOfDecision(),
+		faultsOfMirror(), faultsOfLink(), faultsOfWidth(), faultsOfLog())
 }
 
 func wantFinding(t *testing.T, r verify.Report, invariant string, w where) {

@@ -20,6 +20,11 @@ type tree struct {
 	run  *run
 	logs map[session.ID]*history
 	open map[session.ID]bool // being read, against a circle of parents
+	ids  []session.ID        // of logs, parents first
+}
+
+func newTree(r *run) *tree {
+	return &tree{run: r, logs: map[session.ID]*history{}, open: map[session.ID]bool{}}
 }
 
 // visit reads a session, its parent first, and the children that its log names.
@@ -41,6 +46,7 @@ func (t *tree) visit(ctx context.Context, id session.ID) (*history, error) {
 		return nil, nil
 	}
 	t.logs[id] = w.h
+	t.ids = append(t.ids, id)
 	t.run.checkBirth(w.h)
 	t.run.done(w.h)
 	for _, d := range w.h.delegations {

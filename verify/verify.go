@@ -204,7 +204,7 @@ func (r *run) add(found ...Finding) {
 
 // tree checks the sessions of one tree.
 func (r *run) tree(ctx context.Context, ids []session.ID) error {
-	t := &tree{run: r, logs: map[session.ID]*history{}, open: map[session.ID]bool{}}
+	t := newTree(r)
 	for _, id := range ids {
 		if _, err := t.visit(ctx, id); err != nil {
 			return fmt.Errorf("verify session %s: %w", id, err)

@@ -226,6 +226,7 @@ func (w *walker) afterHalt(raw session.Raw, r session.Record, err error) {
 
 // end settles what is still on probation at the end of the records.
 func (w *walker) end() {
+	w.h.born.Body = nil
 	if s := w.suspect; s != nil && s.blind && s.built {
 		w.h.stopped, w.h.until = true, s.fault.StreamSeq
 		s.fault.Text = "the log goes on from a record that is not valid: " + s.fault.Text
