@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,6 +23,7 @@ import (
 func TestFold(t *testing.T) {
 	t.Parallel()
 	datadriven.Walk(t, "testdata/fold", func(t *testing.T, path string) {
+		t.Helper()
 		tr := &transcript{t: t, s: sessiontest.NewStream(t), ids: map[string]session.ID{}}
 		datadriven.RunTest(t, path, tr.run)
 	})
@@ -183,9 +185,9 @@ func show(s session.State, part string) string {
 		}
 		return fmt.Sprintf("%s, cancelled %v, archived %t", s.Ended.Outcome, s.Ended.Cancelled, s.Archived)
 	case "stopping":
-		return fmt.Sprint(s.Stopping())
+		return strconv.FormatBool(s.Stopping())
 	case "runnable":
-		return fmt.Sprint(s.Runnable())
+		return strconv.FormatBool(s.Runnable())
 	case "seed":
 		return fmt.Sprintf("inherited %d, first live seq %d", s.Header.InheritedEventCount, s.Header.FirstLiveSeq)
 	case "descriptor":

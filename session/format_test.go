@@ -80,8 +80,7 @@ func writers(spec session.Spec) string {
 // ones with a question mark, the fields of a nested object in braces.
 func fieldList(t reflect.Type) string {
 	var out []string
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		if f.Anonymous {
 			out = append(out, fieldList(f.Type))
 			continue
@@ -141,9 +140,8 @@ func TestFormatDocNamesEveryPart(t *testing.T) {
 			t.Errorf("%s does not name class %s", formatDoc, c)
 		}
 	}
-	header := reflect.TypeFor[session.Header]()
-	for i := range header.NumField() {
-		name, _, _ := strings.Cut(header.Field(i).Tag.Get("json"), ",")
+	for f := range reflect.TypeFor[session.Header]().Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if !strings.Contains(doc, "`"+name+"`") {
 			t.Errorf("%s does not name the header's %s", formatDoc, name)
 		}
