@@ -4,6 +4,7 @@ package sandbox_test
 
 import (
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,7 +94,7 @@ func TestInheritedDescriptors(t *testing.T) {
 	for _, mode := range session.SandboxModes() {
 		res := perform(t, p.ws, mode, shell("cd /proc/self/fd && echo *"))
 		for f := range strings.FieldsSeq(res.Output) {
-			if f > "3" { // 3 is the directory that is being listed
+			if n, err := strconv.Atoi(f); err != nil || n > 3 { // 3 is the directory that is being listed
 				t.Errorf("%s: descriptors %s", mode, res.Output)
 			}
 		}
