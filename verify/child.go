@@ -52,6 +52,9 @@ func (r *run) checkBirth(h *history) {
 		if pd := h.parent.header; hd.DelegationDepth != pd.DelegationDepth || hd.Cwd != pd.Cwd || hd.Tenant != pd.Tenant {
 			flag(Log, "1.8", "depth, cwd or tenant of a person's fork are not its source's")
 		}
+		if len(policyOf(h.first)) > 0 {
+			flag("I12", "1.8", "a person's fork with policy of its own: it is what its prefix folds to")
+		}
 		if !within(h.filter, h.parent.filter) {
 			flag("I12", "1.8", "a person's fork without the tool filter of its source %s", h.parent.id)
 		}
@@ -95,18 +98,24 @@ func (r *run) checkCapture(h *history, d delegation, a wish, flag flagger) {
 		flag("I1", "4.11", "should have been refused: %v", err)
 		return
 	}
-	var got []session.Payload
-	for _, e := range h.first {
-		if _, changed := (knobs{}).turn(e); changed {
-			got = append(got, e.Payload)
-		}
-	}
+	got := policyOf(h.first)
 	if !reflect.DeepEqual(got, want) {
 		flag("I1", "4.2", "starts with [%s], the log of %s at seq %d gives [%s]", list(got), h.parent.id, d.seq, list(want))
 	}
 	if filter := meet(d.filter, a.Tools); !within(h.filter, filter) || !within(filter, h.filter) {
 		flag("I1", "4.11", "its tool filter is not its parent's and the call's together")
 	}
+}
+
+// policyOf is the policy events of a first batch.
+func policyOf(first []session.Event) []session.Payload {
+	var out []session.Payload
+	for _, e := range first {
+		if _, changed := (knobs{}).turn(e); changed {
+			out = append(out, e.Payload)
+		}
+	}
+	return out
 }
 
 // checkCut holds the prefix of a child to SPEC 4.1.

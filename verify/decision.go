@@ -39,7 +39,7 @@ func (w *walker) decide(d *session.ToolDecision, p at) {
 	if d.Child != "" {
 		w.h.delegations = append(w.h.delegations, delegation{
 			child: d.Child, seq: p.seq, streamSeq: p.stream, decision: d, arguments: c.arguments,
-			at: w.st.knobs, cut: w.st.cut, filter: w.h.filter,
+			at: w.st.knobs, cut: w.h.cutAt(p.seq), filter: w.h.filter,
 		})
 	}
 }

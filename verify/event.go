@@ -89,7 +89,8 @@ func (w *walker) mark(e session.Event, p at) {
 	case *session.TurnStart:
 		bad, w.st.turn = w.st.turn, true
 	case *session.TurnEnd:
-		bad, w.st.turn, w.st.cut = !w.st.turn || w.st.step, false, e.Seq+1
+		bad, w.st.turn = !w.st.turn || w.st.step, false
+		w.h.ends = append(w.h.ends, e.Seq+1)
 	case *session.StepStart:
 		bad, w.st.step = !w.st.turn || w.st.step, true
 	case *session.StepEnd:

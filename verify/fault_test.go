@@ -117,6 +117,15 @@ func faultsOfPolicy() []fault {
 			r.open(fork(""))
 			return where{"4.1", r.delegate(0, birth{policy: []session.Payload{pin()}, cut: 2}), 2}
 		}, nil},
+		{"a fork of a fork cut before the prefix's last ended turn", "I1", func(d *deployment) where {
+			r := d.root()
+			r.open()
+			r.close()
+			p := r.personsFork(r.next)
+			p.open(fork(""))
+			c := p.delegate(0, birth{policy: []session.Payload{pin()}})
+			return where{"4.1", c, 0}
+		}, nil},
 		{"a switch after N in the child", "I1", func(d *deployment) where {
 			r := d.root(toMode(session.WorkspaceWrite))
 			r.write(session.ClassPolicy, toMode(session.ReadOnly))
@@ -474,6 +483,10 @@ func faultsOfWidth() []fault {
 			c := child(d, nil, spawn(`,"tools":{"deny":["bash"]}`), b)
 			c.filter = nil
 			return where{"1.8", c.personsFork(c.next), c.next}
+		}, nil},
+		{"a person's fork with policy of its own", "I12", func(d *deployment) where {
+			r := d.root(toMode(session.ReadOnly))
+			return where{"1.8", r.personsFork(r.next, toMode(session.DangerFullAccess)), r.next}
 		}, nil},
 		{"an auto parent's child that loses its review", "I12", func(d *deployment) where {
 			return where{"6.1", child(d, auto, spawn(""), batch(mode(session.DangerFullAccess), pin(), identity(session.PresetFullAccess))), 0}

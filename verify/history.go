@@ -13,6 +13,7 @@ type history struct {
 	links   []session.Link // after each own event, from firstLiveSeq on
 	changes []change       // of the knobs, by own events
 	start   knobs          // what the prefix folds to
+	ends    []session.Seq  // the seqs right after own turn/end events
 
 	first       []session.Event // the first batch
 	filter      *session.ToolFilter
@@ -109,12 +110,29 @@ func (h *history) linkAt(s session.Seq) (session.Link, bool) {
 	return h.links[i], true
 }
 
+// cutAt is where a fork of the log's events below s would be cut: right after
+// the last ended turn, 0 without one (SPEC 4.1).
+func (h *history) cutAt(s session.Seq) session.Seq {
+	for n := len(h.ends); n > 0; n-- {
+		if h.ends[n-1] <= s {
+			return h.ends[n-1]
+		}
+	}
+	if h.parent == nil {
+		return 0
+	}
+	return h.parent.cutAt(min(s, h.header.InheritedEventCount))
+}
+
 // truncate forgets what was read from seq s on.
 func (h *history) truncate(s session.Seq, accepted int) {
 	h.links = h.links[:s-h.header.FirstLiveSeq]
 	h.accepted = h.accepted[:accepted]
 	for n := len(h.changes); n > 0 && h.changes[n-1].seq >= s; n-- {
 		h.changes = h.changes[:n-1]
+	}
+	for n := len(h.ends); n > 0 && h.ends[n-1] > s; n-- {
+		h.ends = h.ends[:n-1]
 	}
 	for n := len(h.delegations); n > 0 && h.delegations[n-1].seq >= s; n-- {
 		h.delegations = h.delegations[:n-1]

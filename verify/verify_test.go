@@ -47,6 +47,7 @@ var cleanTrees = map[string]func(*deployment){
 	"filters meet":                      treeFiltered,
 	"a person's fork":                   treePersonsFork,
 	"a person's switch in a child":      treeSwitchedChild,
+	"forks of forks":                    treeForkOfForks,
 	"a grant":                           treeGrant,
 	"void records":                      treeVoid,
 }
@@ -135,12 +136,13 @@ func treeFiltered(d *deployment) {
 	g.run(0)
 }
 
-func (l *log) personsFork(cut session.Seq) *log {
+// personsFork forks the log at cut, with policy that it must not have.
+func (l *log) personsFork(cut session.Seq, policy ...session.Payload) *log {
 	id, err := session.ForkID(l.header.ID, "01arz3ndektsv4rrffq69g5fbw")
 	l.d.check(err)
 	h := header(id, l.header.ID, session.OriginUser)
 	h.InheritedEventCount, h.FirstLiveSeq, h.DelegationDepth = cut, cut, l.header.DelegationDepth
-	events := []session.Payload{&session.EndSeed{Inherited: true}}
+	events := append([]session.Payload{&session.EndSeed{Inherited: true}}, policy...)
 	if l.filter != nil {
 		events = append(events, &session.Descriptor{Version: session.DescriptorVersion, Mode: session.OneShot, Provider: session.Fork, Label: "f", ToolFilter: l.filter})
 	}
@@ -160,6 +162,21 @@ func treePersonsFork(d *deployment) {
 	f.write(session.ClassPolicy, toApproval(session.Ask))
 	f.open(spawn(`,"sandbox":"read-only"`))
 	f.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}, filter: &session.ToolFilter{Deny: []string{"bash"}}})
+}
+
+// treeForkOfForks delegates forks in a person's fork before it ended a turn of
+// its own: the last ended turn is in its prefix.
+func treeForkOfForks(d *deployment) {
+	r := d.root()
+	r.open()
+	r.close()
+	cut := r.next
+	r.write(session.ClassPolicy, toMode(session.ReadOnly))
+	p := r.personsFork(r.next)
+	p.open(fork(""))
+	c := p.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}, cut: cut})
+	c.open(fork(""))
+	c.delegate(0, birth{policy: []session.Payload{mode(session.ReadOnly), pin()}, cut: cut})
 }
 
 func treeSwitchedChild(d *deployment) {

@@ -17,7 +17,6 @@ type state struct {
 	knobs  knobs
 
 	turn, step, ended bool
-	cut               session.Seq
 	calls             map[session.CallID]call // of the open step
 }
 
