@@ -29,7 +29,11 @@ func Begin(b Birth, p Prefix) (State, error) {
 	if err := checkFirst(h, b.First.Events); err != nil {
 		return State{}, fmt.Errorf("first batch of %s: %w", h.ID, err)
 	}
-	return FoldSection(s, b.First)
+	s, err := FoldSection(s, b.First)
+	if !seedEndsFirst && h.Seeded() {
+		s.Knobs = p.Knobs
+	}
+	return s, err
 }
 
 // FoldSection folds the events of one section and holds them to the rules that
@@ -89,6 +93,9 @@ var (
 // caused it, what may follow an end, and what may follow an assistant message.
 func (s *State) admit(e Event) error {
 	if e.Payload == nil {
+		if s.Ended != nil && e.Class == ClassTurn {
+			return errEnded
+		}
 		return nil
 	}
 	by, has := partyOf(e.Payload)
@@ -246,7 +253,7 @@ func (s *State) applyTurn(e Event) error {
 func (s *State) note(e Event) error {
 	switch p := e.Payload.(type) {
 	case *EndSeed:
-		if e.Class == ClassGenesis && e.Seq != s.Header.FirstLiveSeq {
+		if seedEndsFirst && e.Class == ClassGenesis && e.Seq != s.Header.FirstLiveSeq {
 			return fmt.Errorf("stands at firstLiveSeq %d only", s.Header.FirstLiveSeq)
 		}
 		if e.Class == ClassGenesis && p.Inherited != (s.Header.InheritedEventCount > 0) {

@@ -16,13 +16,12 @@ func checkFirst(h Header, events []Event) error {
 		}
 		return false
 	}
-	if take(TypeEndSeed) != h.Seeded() {
-		return errors.New("a seeded session, and no other, starts with session/end-seed")
-	}
+	ends := take(TypeEndSeed)
 	if h.IsChild() {
 		take(TypeSandboxMode)
 		take(TypeApprovalPolicy)
 		take(TypePreset)
+		ends = ends || (!seedEndsFirst && take(TypeEndSeed))
 		if !take(TypeDescriptor) {
 			return errors.New("a child has one subagent/descriptor, after its policy events")
 		}
@@ -36,6 +35,9 @@ func checkFirst(h Header, events []Event) error {
 	}
 	if !take(TypeModelSelected) {
 		return errors.New("model/selected is missing or out of order")
+	}
+	if ends != h.Seeded() {
+		return errors.New("a seeded session, and no other, starts with session/end-seed")
 	}
 	prompt := take(TypeUserMessage)
 	if at != len(events) {

@@ -1,0 +1,5 @@
+//go:build mutate_order
+
+package session
+
+const seedEndsFirst = false
