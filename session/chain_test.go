@@ -340,3 +340,48 @@ func TestBadRecordOfAnotherClassStops(t *testing.T) {
 		})
 	}
 }
+
+// E3: an ignorable event of a type that this format does not know is part of the
+// log, byte for byte, and moves nothing but the position.
+func TestIgnorableEventIsKept_E3(t *testing.T) {
+	t.Parallel()
+	s, root := driven(t)
+	before := s.State(root)
+	const kept = `{"type":"todo/write","seq":9,"time":1,"data":{"b":1,"a":[1.50,null]},"ignorable":true}`
+	for _, class := range []session.Class{session.ClassTurn, session.ClassInbox, session.ClassPolicy} {
+		raw := s.Raw(s.Compose(root, class, sampleOf(class)))
+		c, j, err := judge(t, s, body(raw, kept))
+		if err != nil || j.Ruling != session.Valid || len(j.Events) != 1 || string(j.Events[0].Line) != kept {
+			t.Fatalf("%s: ruling %d, %v, events %v", class, j.Ruling, err, j.Events)
+		}
+		want := before
+		want.Next, want.Link = before.Next+1, j.Events[0].Link
+		if diff := cmp.Diff(want, c.State()); diff != "" {
+			t.Errorf("%s: it changed the state:\n%s", class, diff)
+		}
+	}
+}
+
+// sampleOf is an event that a record of the class may hold.
+func sampleOf(class session.Class) session.Payload {
+	switch class {
+	case session.ClassPolicy:
+		return &session.SandboxSwitch{Mode: session.ReadOnly, By: person()}
+	case session.ClassInbox:
+		return prompt("m")
+	case session.ClassGenesis, session.ClassTurn, session.ClassSeed:
+	}
+	return &session.StepEnd{Turn: 1, Step: 1, Extent: extent()}
+}
+
+// A worker writes nothing after the end, not even what is ignored (SPEC 7.4).
+func TestIgnorableEventAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	s := sessiontest.NewStream(t)
+	root := s.Root()
+	s.Write(root, session.ClassTurn, claim(1, session.CauseStart), &session.End{Outcome: session.OutcomeCompleted})
+	raw := s.Raw(s.Compose(root, session.ClassTurn, sampleOf(session.ClassTurn)))
+	if _, j, err := judge(t, s, body(raw, `{"type":"todo/write","seq":3,"time":1,"data":{},"ignorable":true}`)); err != nil || j.Ruling != session.Void {
+		t.Errorf("ruling %d, %v", j.Ruling, err)
+	}
+}
