@@ -187,7 +187,7 @@ func compare(t *testing.T, got, want map[string]int) {
 	}
 }
 
-func TestI10_SpansAreWhatTheLogImplies(t *testing.T) {
+func TestTEL01_I10_SpansAreWhatTheLogImplies(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	sessions, forks, spans := 0, 0, 0
