@@ -131,11 +131,16 @@ func (l *Log) view(ctx context.Context, v Viewer, space session.ID) (session.Vie
 	if err := context.Cause(ctx); err != nil {
 		return session.View{}, err
 	}
-	view, err := v.View(ctx, space, l.tails.seen(space))
-	if err == nil {
-		l.tails.note(space, view.Tail)
+	least := l.tails.seen(space)
+	view, err := v.View(ctx, space, least)
+	if err != nil {
+		return session.View{}, err
 	}
-	return view, err
+	if view.Tail < least {
+		return session.View{}, fmt.Errorf("the view stands at tail %d, and %d was seen", view.Tail, least)
+	}
+	l.tails.note(space, view.Tail)
+	return view, nil
 }
 
 // unborn is the view of a session without a genesis. What stands in its space
@@ -196,6 +201,7 @@ func (l *Log) believeEmpty(ctx context.Context, space session.ID, v session.View
 		return err
 	}
 	if tail > 0 {
+		l.tails.note(space, tail)
 		return &session.ConflictError{Session: space, Tail: tail}
 	}
 	if err := l.cfg.Witness.Empty(ctx, space, past); err != nil {

@@ -91,7 +91,9 @@ func doors(want, have jetstream.StreamConfig) []deviation {
 			"records would leave the broker's permissions",
 		},
 		{
-			"consumer limits", have.ConsumerLimits, jetstream.StreamConsumerLimits{}, have.ConsumerLimits != jetstream.StreamConsumerLimits{},
+			"consumer limits", have.ConsumerLimits,
+			jetstream.StreamConsumerLimits{},
+			have.ConsumerLimits != jetstream.StreamConsumerLimits{},
 			"hints stay in the queue as long as they must",
 		},
 	}

@@ -10,7 +10,9 @@ import (
 // Publish sends one record once.
 type Publish func(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error)
 
-func (p Publish) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) { return p(ctx, m) }
+func (p Publish) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+	return p(ctx, m)
+}
 
 // Intercept puts a test between the log and the server.
 func (l *Log) Intercept(between func(next Publish) Publish) {

@@ -12,7 +12,9 @@ import (
 const logPrefix = "entail.log."
 
 // StreamName returns the name of a partition's stream.
-func StreamName(p int) string { return "ENTAIL_LOG_" + strconv.Itoa(p) }
+func StreamName(p int) string { //nolint:revive // a stream is what JetStream calls so
+	return "ENTAIL_LOG_" + strconv.Itoa(p)
+}
 
 // Subject returns the subject that a record of address a is published on.
 func Subject(a session.Address) string {
@@ -41,13 +43,16 @@ func ParseSubject(subject string) (session.Address, error) {
 		return session.Address{}, fmt.Errorf("subject %q: %w", subject, err)
 	}
 	a := session.Address{Session: owner, Class: session.Class(t[3])}
+	if !a.Class.Valid() || (a.Class == session.ClassGenesis) != (len(t) == 5) {
+		return session.Address{}, fmt.Errorf("subject %q is not a record's", subject)
+	}
 	if len(t) == 5 {
 		if a.Session, err = session.ParseID(t[4]); err != nil {
 			return session.Address{}, fmt.Errorf("subject %q: %w", subject, err)
 		}
 		a.Creator = owner
 	}
-	if !a.Class.Valid() || a.Session.Root() != owner.Root() || Subject(a) != subject {
+	if a.Session.Root() != owner.Root() || Subject(a) != subject {
 		return session.Address{}, fmt.Errorf("subject %q is not a record's", subject)
 	}
 	return a, nil
