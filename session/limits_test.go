@@ -79,8 +79,10 @@ func TestErrorsNameTheWayOut(t *testing.T) {
 		err  error
 		want []string
 	}{
-		{&session.CorruptError{Session: rootID, Seq: 4, StreamSeq: 9, Reason: errors.New("zero bytes")},
-			[]string{string(rootID), "seq 4", "stream sequence 9", "zero bytes", "entail session release"}},
+		{
+			&session.CorruptError{Session: rootID, Seq: 4, StreamSeq: 9, Reason: errors.New("zero bytes")},
+			[]string{string(rootID), "seq 4", "stream sequence 9", "zero bytes", "entail session release"},
+		},
 		{&session.FormatError{Session: rootID, Have: 1, Want: 3}, []string{string(rootID), "format 3", "up to 1", "newer build"}},
 		{&session.ConflictError{Session: rootID, Want: 7, Tail: 8}, []string{string(rootID), "7", "8"}},
 	} {

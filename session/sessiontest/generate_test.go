@@ -13,7 +13,8 @@ import (
 // mend it from outside.
 func TestGenerateReaches(t *testing.T) {
 	t.Parallel()
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same choices in every run
+	// The same choices in every run.
+	rng := rand.New(rand.NewPCG(1, 2))
 	seen := map[session.Type]int{}
 	var voids, forks, parked, grants, below int
 	for range 100 {
