@@ -180,6 +180,20 @@ func TestBadParentSectionStopsTheParentOnly(t *testing.T) {
 	}
 }
 
+// A child whose id derives from nothing is nobody's, even where decision, subject
+// and header agree on it (SPEC 4.5).
+func TestChildIDDerivesFromItsCall(t *testing.T) {
+	t.Parallel()
+	s, root, r := genesis(t, sessiontest.Delegation{
+		Header:   func(h *session.Header) { h.ID = childID },
+		Decision: func(d *session.ToolDecision) { d.Child = childID },
+	})
+	r.Address.Session = childID
+	if _, parent, child := outcome(s, s.Raw(r), root); !errors.Is(parent, session.ErrCorrupt) || !errors.Is(child, session.ErrCorrupt) {
+		t.Errorf("parent %v, child %v", parent, child)
+	}
+}
+
 // A decision that cannot be read, or that is none of this child, leaves neither:
 // the child's id derives from the call that stands in it.
 func TestGenesisWithoutItsDecisionStopsBoth(t *testing.T) {
