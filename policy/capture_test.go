@@ -86,6 +86,24 @@ func TestCaptureNeverAGrant(t *testing.T) {
 	same(t, "events", got.Events(), handed("", true, ""))
 }
 
+// TestGrantIsUsedOnce: not even the call that used its grant is allowed by it
+// again (SPEC 5.6).
+func TestGrantIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	d, l := deploy(t), newRoot(t)
+	call := policy.Call{
+		ID: l.open("bash"), Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed",
+	}
+	l.grant(d, call)
+	dec, err := policy.Decide(l.state, d, call, tools)
+	if err != nil {
+		t.Fatalf("Decide: %v", err)
+	}
+	if _, ok := dec.(policy.Question); !ok {
+		t.Errorf("decided %+v, want a new question", dec.Record())
+	}
+}
+
 // grant asks for a call, answers that it is allowed once, and decides it.
 func (l *log) grant(d policy.Deployment, c policy.Call) {
 	l.t.Helper()

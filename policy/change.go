@@ -48,11 +48,12 @@ func SwitchApproval(s session.State, d Deployment, p session.ApprovalPolicy, by 
 	return wished(s, d, events, ""), nil
 }
 
-// pinned reports whether the session's approvals were pinned at its own
-// delegation. A pin in a person's fork's prefix is an ordinary value (SPEC 1.8).
+// pinned reports whether the session's approvals were pinned at a delegation. In
+// a child the pin binds also where it stands in the prefix: a fork that was made
+// while approvals were left out has no other. In a person's fork it is an ordinary
+// value (SPEC 1.8).
 func pinned(s session.State) bool {
-	return s.Header.IsChild() && s.Knobs.Approval.Source == session.SourceDelegation &&
-		s.Knobs.Approval.Seq >= s.Header.FirstLiveSeq
+	return s.Header.IsChild() && s.Knobs.Approval.Source == session.SourceDelegation
 }
 
 // Select selects a preset (SPEC 2.4): the identity unless it is current, then

@@ -234,3 +234,16 @@ func TestPinInPersonsFork(t *testing.T) {
 	_, err = policy.SwitchApproval(c.state, d, session.Ask, alice)
 	refused(t, err, policy.CodePinned, string(c.state.Header.ID))
 }
+
+// TestPinInChildsPrefix: a child forked while approvals were left out carries no
+// pin of its own. The one in its prefix binds it, as it binds its parent.
+func TestPinInChildsPrefix(t *testing.T) {
+	t.Parallel()
+	pinned := newRoot(t).mustDelegate(deploy(t), child{})
+	pinned.open("read")
+	pinned.finish()
+	c := pinned.mustDelegate(deploy(t, compose(true, false, true)), child{kind: session.Fork})
+	same(t, "the child's policy events", c.own(), []string(nil))
+	_, err := policy.SwitchApproval(c.state, deploy(t), session.Ask, alice)
+	refused(t, err, policy.CodePinned, string(c.state.Header.ID))
+}

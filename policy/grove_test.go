@@ -126,6 +126,7 @@ func (g *grove) grow() {
 		})
 	case op < 44:
 		g.settle(g.deployment().Composition)
+		g.rest()
 		g.hit("new defaults", true)
 	case op < 46:
 		s := n.log.state
@@ -143,9 +144,19 @@ func (g *grove) grow() {
 	default:
 		g.delegate(n)
 	}
+	for _, touched := range []*node{n, g.nodes[len(g.nodes)-1]} {
+		g.lawFold(touched)
+		g.lawLater(touched)
+	}
+}
+
+// rest holds every session to the laws that bind at all times.
+func (g *grove) rest() {
 	for _, n := range g.nodes {
 		g.lawFold(n)
 		g.lawLater(n)
+		g.lawAsks(n)
+		g.lawTools(n)
 	}
 }
 

@@ -52,10 +52,7 @@ func TestPropertyTrees(t *testing.T) {
 		for range rapid.IntRange(8, 24).Draw(rt, "steps") {
 			g.grow()
 		}
-		for _, n := range g.nodes {
-			g.lawAsks(n)
-			g.lawTools(n)
-		}
+		g.rest()
 	})
 	for _, what := range slices.Sorted(maps.Keys(reached)) {
 		t.Logf("%6d %s", reached[what], what)
