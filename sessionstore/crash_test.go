@@ -92,7 +92,7 @@ func holds(s *sessionstore.Store, id session.ID, raws []session.Raw, log []sessi
 // generated are the records of a random tree, the same in every run.
 func generated(t sessiontest.T, seed uint64, steps int) []session.Raw {
 	t.Helper()
-	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test's dice
+	r := rand.New(rand.NewPCG(seed, 0))
 	return sessiontest.Generate(t, r.IntN, steps).Records
 }
 
@@ -104,7 +104,7 @@ func TestEveryCrashLeavesAPrefix(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dice := rand.New(rand.NewPCG(2, 0)) //nolint:gosec // a test's dice
+	dice := rand.New(rand.NewPCG(2, 0))
 	var synced uint64
 	reached := make(map[uint64]bool)
 	for at := 0; at < len(raws); {

@@ -18,11 +18,15 @@ type Feed interface {
 	// Info returns the stream's incarnation and its first and last sequence. It
 	// returns session.ErrNotFound when there is no stream.
 	Info(ctx context.Context, partition int) (incarnation string, first, last uint64, err error)
-	// At returns one record, session.ErrNotFound when there is none at seq.
+	// At returns one record as Follow gives it, session.ErrNotFound when there
+	// is none at seq.
 	At(ctx context.Context, partition int, seq uint64) (session.Raw, error)
 	// Follow calls fn with the records behind a sequence, in stream order, one
 	// call after the other, until ctx ends, fn returns an error or the
-	// consumer has to be made anew.
+	// consumer has to be made anew. It leaves nothing out: a message whose
+	// subject is no session's comes as a record with an address that is no
+	// session's, at best with none. The mirror alarms it; left out, it would
+	// look like a loss.
 	Follow(ctx context.Context, partition int, after uint64, fn func([]session.Raw) error) error
 }
 

@@ -44,6 +44,10 @@ func (tp *tape) name(kind string) string {
 
 func person() *session.Party { return &session.Party{Kind: session.Person, ID: "ada"} }
 
+func coordinator() session.Writer {
+	return session.Writer{Component: "coordinator", Instance: "c1", Incarnation: "i1"}
+}
+
 func ulidOf(n int) string { return fmt.Sprintf("01H%023d", n) }
 
 // now is a time that no two records share, but for a clock that stands.
@@ -145,7 +149,7 @@ func (tp *tape) root(switches ...session.Payload) session.ID {
 	b, err := session.ComposeBirth(tp.header(id, "", session.OriginUser, 0, 0), session.Link{}, tp.drafts(payloads)...)
 	tp.must(err)
 	tp.begin(b, session.Prefix{})
-	tp.plant(session.Record{Address: session.Address{Session: id, Class: session.ClassGenesis, Creator: id}, Format: 1, Birth: &b})
+	tp.plant(session.Record{Address: session.Address{Session: id, Class: session.ClassGenesis, Creator: id}, Format: 1, Writer: coordinator(), Birth: &b})
 	return id
 }
 
@@ -163,7 +167,7 @@ func (tp *tape) fork(source session.ID, p session.Prefix) session.ID {
 	b, err := session.ComposeBirth(tp.header(id, source, session.OriginUser, p.Count, depth), p.Link, tp.drafts(payloads)...)
 	tp.must(err)
 	tp.begin(b, p)
-	tp.plant(session.Record{Address: session.Address{Session: id, Class: session.ClassGenesis, Creator: id}, Format: 1, Birth: &b})
+	tp.plant(session.Record{Address: session.Address{Session: id, Class: session.ClassGenesis, Creator: id}, Format: 1, Writer: coordinator(), Birth: &b})
 	return id
 }
 
