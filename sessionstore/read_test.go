@@ -161,6 +161,77 @@ func TestMissingDataIsDamageNotAShorterLog(t *testing.T) {
 	}
 }
 
+// A fork costs the same for any length of its source's log because the two cuts
+// that forks are made at are found without reading it.
+func TestForkPrefixReadsNoLog(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	id := tp.root(&session.SandboxSwitch{Mode: session.WorkspaceWrite, By: person()})
+	tp.turn(id)
+	atTurn := tp.states[id].InheritAll()
+	tp.add(id, session.ClassPolicy, &session.SandboxSwitch{Mode: session.ReadOnly, By: person()})
+	atEvent := tp.states[id].InheritAll()
+	had := len(tp.raws)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	sessionstore.DropLogs(t, s)
+	for _, want := range []session.Prefix{{}, atTurn, atEvent} {
+		got, err := s.Prefix(id, want.Count)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("Prefix(%d) (-fold +mirror), %v:\n%s", want.Count, err, diff)
+		}
+	}
+	forks := []session.ID{tp.fork(id, atTurn), tp.fork(id, atEvent)}
+	apply(t, s, tp.raws[had:])
+	for _, f := range forks {
+		if e := entry(t, s, f); e.Halted != nil || cmp.Diff(tp.states[f], e.State) != "" {
+			t.Errorf("fork is halted %v, state %+v", e.Halted, e.State)
+		}
+	}
+}
+
+// A person's fork may name an older cut; what it inherits is folded up to there.
+func TestForkAtAnOlderCut(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	a := tp.root(&session.SandboxSwitch{Mode: session.WorkspaceWrite, By: person()})
+	tp.turn(a)
+	old := tp.states[a].InheritAll()
+	tp.add(a, session.ClassPolicy, &session.SandboxSwitch{Mode: session.ReadOnly, By: person()})
+	tp.turn2(a)
+	b := tp.fork(a, old)
+	tp.turn2(b)
+	inner := tp.states[b].InheritAll()
+	tp.turn2(b)
+	c := tp.fork(b, inner)
+	tp.turn2(c)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	agree(t, s, tp)
+	if got := entry(t, s, c).State.Knobs.Sandbox.Value; got != session.WorkspaceWrite {
+		t.Errorf("fork of the fork has sandbox %q, want what stood before the switch", got)
+	}
+}
+
+// A fork of what its source never had is refused, and its source goes on.
+func TestForkBeyondItsSourceIsStopped(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	a := tp.root()
+	p := tp.states[a].InheritAll()
+	p.Count += 3
+	f := tp.fork(a, p)
+	tp.turn(a)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	if _, err := s.View(t.Context(), f, 0); !errors.Is(err, session.ErrCorrupt) {
+		t.Errorf("View of the fork = %v, want ErrCorrupt", err)
+	}
+	if v, err := s.View(t.Context(), a, 0); err != nil || v.State.Turn != 1 {
+		t.Errorf("View of the source = turn %d, %v, want 1", v.State.Turn, err)
+	}
+}
+
 func ids(entries []sessionstore.Entry) []session.ID {
 	var out []session.ID
 	for _, e := range entries {

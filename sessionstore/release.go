@@ -49,6 +49,9 @@ type Releases struct{ Store *Store }
 
 // View implements the one append's view of a session.
 func (r Releases) View(ctx context.Context, id session.ID, atLeast uint64) (session.View, error) {
+	if _, err := session.ParseID(string(id)); err != nil {
+		return session.View{}, fmt.Errorf("view %s: %w", id, err)
+	}
 	if err := r.Store.WaitFor(ctx, id.Partition(), atLeast); err != nil {
 		return session.View{}, fmt.Errorf("view %s: %w", id, err)
 	}
