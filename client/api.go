@@ -20,6 +20,7 @@ const (
 // The methods for people and programs.
 const (
 	MethodInfo          = "info"
+	MethodSchemas       = "schemas"
 	MethodCreate        = "session_create"
 	MethodFork          = "session_fork"
 	MethodList          = "session_list"
@@ -85,6 +86,9 @@ type Reply struct {
 	Result   json.RawMessage `json:"result,omitempty"`
 }
 
+// Done is the result of a request that has no other.
+type Done struct{}
+
 // InfoReply says what a deployment is.
 type InfoReply struct {
 	Version    string          `json:"version"`
@@ -101,6 +105,21 @@ type Model struct {
 	Provider string `json:"provider"`
 	Model    string `json:"model"`
 	Script   string `json:"script,omitempty"`
+}
+
+// MethodSchema is one method of the service: who may call it, and the JSON
+// schemas of its request and of its result.
+type MethodSchema struct {
+	Method  string          `json:"method"`
+	Subject string          `json:"subject"`
+	Role    string          `json:"role"`
+	Request json.RawMessage `json:"request"`
+	Result  json.RawMessage `json:"result"`
+}
+
+// SchemasReply lists every method.
+type SchemasReply struct {
+	Methods []MethodSchema `json:"methods"`
 }
 
 // CreateRequest starts a root. Every field but ID and Traceparent is part of the

@@ -18,7 +18,7 @@ import (
 const tenant = "default"
 
 // create starts a root. Sending the same request again finds the same session.
-func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRequest) (any, *client.Position, error) {
+func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRequest) (*client.CreatedReply, *client.Position, error) {
 	root := delegation.Root{
 		ID: in.ID, Tenant: tenant, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
 		Workspace: session.Workspace{Kind: session.WorkspaceShared, Label: tenant, Path: in.Cwd, ID: workspaceID(in.Cwd)},
@@ -72,7 +72,7 @@ func (c *Coordinator) room(ctx context.Context, id session.ID) error {
 }
 
 // fork starts a person's fork (SPEC 1.8).
-func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkRequest) (any, *client.Position, error) {
+func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkRequest) (*client.CreatedReply, *client.Position, error) {
 	for _, id := range []session.ID{in.ID, in.Source} {
 		if err := c.known(id); err != nil {
 			return nil, nil, err
@@ -101,7 +101,7 @@ var errExists = errors.New("the session exists")
 
 // bring commits a genesis that stands in its own space. Of a session that exists
 // the request's digest tells whether it is this request's.
-func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix session.Prefix) (any, *client.Position, error) {
+func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix session.Prefix) (*client.CreatedReply, *client.Position, error) {
 	id := record.Address.Session
 	done, err := c.append(ctx, id, stream.Change{
 		Name: "create session", Inherits: prefix,
@@ -121,7 +121,7 @@ func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix s
 		if entry.State.Header.Request != record.Birth.Header.Request {
 			return nil, nil, &client.Error{Code: client.CodeExists, Session: id, Message: fmt.Sprintf("session %s exists and was made by another request: take a new id", id)}
 		}
-		return client.CreatedReply{ID: id, Existing: true}, at(id, entry.Born), nil
+		return &client.CreatedReply{ID: id, Existing: true}, at(id, entry.Born), nil
 	}
 	if err != nil {
 		return nil, nil, err
@@ -129,7 +129,7 @@ func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix s
 	if err := c.cfg.Store.WaitFor(ctx, id.Partition(), done.StreamSeq); err != nil {
 		return nil, nil, err
 	}
-	return client.CreatedReply{ID: id}, at(id, done.StreamSeq), nil
+	return &client.CreatedReply{ID: id}, at(id, done.StreamSeq), nil
 }
 
 // workspaceID names a place. Markers in the workspace come with workspaces of

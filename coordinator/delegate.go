@@ -14,7 +14,7 @@ import (
 // delegate commits the delegating calls of one step, one record each, the first
 // at exactly the tail that the worker decided at, each later one at the tail that
 // the one before it made. It stops at the first that does not end in a child.
-func (c *Coordinator) delegate(ctx context.Context, who caller, in client.DelegateRequest) (any, *client.Position, error) {
+func (c *Coordinator) delegate(ctx context.Context, who caller, in client.DelegateRequest) (*client.DelegateReply, *client.Position, error) {
 	if err := c.known(in.Session); err != nil {
 		return nil, nil, err
 	}
@@ -29,7 +29,7 @@ func (c *Coordinator) delegate(ctx context.Context, who caller, in client.Delega
 			break
 		}
 	}
-	return reply, at(in.Session, reply.Tail), nil
+	return &reply, at(in.Session, reply.Tail), nil
 }
 
 func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.DelegateRequest, call client.Delegation, tail uint64) client.DelegateOutcome {
@@ -162,12 +162,12 @@ func rawOf(d stream.Done) (client.RawRecord, error) {
 }
 
 // empty is the mirror's word that nothing stands under a session's own subjects.
-func (c *Coordinator) empty(ctx context.Context, _ caller, in client.EmptyRequest) (any, *client.Position, error) {
+func (c *Coordinator) empty(ctx context.Context, _ caller, in client.EmptyRequest) (*client.Done, *client.Position, error) {
 	if err := c.known(in.Session); err != nil {
 		return nil, nil, err
 	}
 	if err := c.cfg.Store.Empty(ctx, in.Session, in.Past); err != nil {
 		return nil, nil, err
 	}
-	return struct{}{}, at(in.Session, in.Past), nil
+	return &client.Done{}, at(in.Session, in.Past), nil
 }

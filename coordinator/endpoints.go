@@ -11,30 +11,31 @@ import (
 // which role a method needs.
 func (c *Coordinator) endpoints() []endpoint {
 	return []endpoint{
-		{method: client.MethodInfo, role: Viewer, handle: on(sessionHead, c.info)},
-		{method: client.MethodCreate, role: Operator, handle: on(func(r *client.CreateRequest) client.Head { return r.Head }, c.create)},
-		{method: client.MethodFork, role: Operator, handle: on(func(r *client.ForkRequest) client.Head { return r.Head }, c.fork)},
-		{method: client.MethodList, role: Viewer, handle: on(func(r *client.ListRequest) client.Head { return r.Head }, c.list)},
-		{method: client.MethodShow, role: Viewer, handle: on(sessionHead, c.show)},
-		{method: client.MethodTree, role: Viewer, handle: on(sessionHead, c.tree)},
-		{method: client.MethodEvents, role: Viewer, handle: on(func(r *client.EventsRequest) client.Head { return r.Head }, c.events)},
-		{method: client.MethodRecords, role: Viewer, handle: on(func(r *client.RecordsRequest) client.Head { return r.Head }, c.records)},
-		{method: client.MethodSend, role: Operator, handle: on(func(r *client.SendRequest) client.Head { return r.Head }, c.send)},
-		{method: client.MethodInterrupt, role: Operator, handle: on(stopHead, c.interrupt)},
-		{method: client.MethodCancel, role: Operator, handle: on(stopHead, c.cancel)},
-		{method: client.MethodRelease, role: Admin, handle: on(func(r *client.ReleaseRequest) client.Head { return r.Head }, c.release)},
-		{method: client.MethodPolicyGet, role: Viewer, handle: on(sessionHead, c.policyGet)},
-		{method: client.MethodPolicySet, role: Operator, handle: on(func(r *client.PolicySetRequest) client.Head { return r.Head }, c.policySet)},
-		{method: client.MethodPolicyExplain, role: Viewer, handle: on(sessionHead, c.policyExplain)},
-		{method: client.MethodCallExplain, role: Viewer, handle: on(func(r *client.CallRequest) client.Head { return r.Head }, c.callExplain)},
-		{method: client.MethodConfigGet, role: Viewer, handle: on(sessionHead, c.configGet)},
-		{method: client.MethodConfigSet, role: Admin, handle: on(func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet)},
-		{method: client.MethodConfigHistory, role: Viewer, handle: on(sessionHead, c.configHistory)},
+		api(client.MethodInfo, Viewer, sessionHead, c.info),
+		api(client.MethodSchemas, Viewer, sessionHead, c.schemas),
+		api(client.MethodCreate, Operator, func(r *client.CreateRequest) client.Head { return r.Head }, c.create),
+		api(client.MethodFork, Operator, func(r *client.ForkRequest) client.Head { return r.Head }, c.fork),
+		api(client.MethodList, Viewer, func(r *client.ListRequest) client.Head { return r.Head }, c.list),
+		api(client.MethodShow, Viewer, sessionHead, c.show),
+		api(client.MethodTree, Viewer, sessionHead, c.tree),
+		api(client.MethodEvents, Viewer, func(r *client.EventsRequest) client.Head { return r.Head }, c.events),
+		api(client.MethodRecords, Viewer, func(r *client.RecordsRequest) client.Head { return r.Head }, c.records),
+		api(client.MethodSend, Operator, func(r *client.SendRequest) client.Head { return r.Head }, c.send),
+		api(client.MethodInterrupt, Operator, stopHead, c.interrupt),
+		api(client.MethodCancel, Operator, stopHead, c.cancel),
+		api(client.MethodRelease, Admin, func(r *client.ReleaseRequest) client.Head { return r.Head }, c.release),
+		api(client.MethodPolicyGet, Viewer, sessionHead, c.policyGet),
+		api(client.MethodPolicySet, Operator, func(r *client.PolicySetRequest) client.Head { return r.Head }, c.policySet),
+		api(client.MethodPolicyExplain, Viewer, sessionHead, c.policyExplain),
+		api(client.MethodCallExplain, Viewer, func(r *client.CallRequest) client.Head { return r.Head }, c.callExplain),
+		api(client.MethodConfigGet, Viewer, sessionHead, c.configGet),
+		api(client.MethodConfigSet, Admin, func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet),
+		api(client.MethodConfigHistory, Viewer, sessionHead, c.configHistory),
 
-		{method: client.MethodDelegate, worker: true, handle: on(func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate)},
-		{method: client.MethodSettled, worker: true, handle: on(func(r *client.SettledRequest) client.Head { return r.Head }, c.settled)},
-		{method: client.MethodEmpty, worker: true, handle: on(func(r *client.EmptyRequest) client.Head { return r.Head }, c.empty)},
-		{method: client.MethodCold, worker: true, handle: on(func(r *client.RecordsRequest) client.Head { return r.Head }, c.records)},
+		forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate),
+		forWorkers(client.MethodSettled, func(r *client.SettledRequest) client.Head { return r.Head }, c.settled),
+		forWorkers(client.MethodEmpty, func(r *client.EmptyRequest) client.Head { return r.Head }, c.empty),
+		forWorkers(client.MethodCold, func(r *client.RecordsRequest) client.Head { return r.Head }, c.records),
 	}
 }
 
@@ -57,9 +58,9 @@ func (c *Coordinator) known(id session.ID) error {
 	return nil
 }
 
-func (c *Coordinator) info(context.Context, caller, client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) info(context.Context, caller, client.SessionRequest) (*client.InfoReply, *client.Position, error) {
 	d := c.settings()
-	return client.InfoReply{
+	return &client.InfoReply{
 		Version: c.cfg.Version, Partitions: c.cfg.Partitions, Format: session.FormatVersion,
 		Revision: d.Revision, Settings: d.Settings, Durability: c.cfg.Durability, Models: c.cfg.Models,
 	}, nil, nil

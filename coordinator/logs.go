@@ -19,7 +19,7 @@ const maxReply = 512 << 10
 
 // events reads a log from a seq on, prefix included. With a wait it waits until
 // there is something to read.
-func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequest) (any, *client.Position, error) {
+func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequest) (*client.EventsReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -34,7 +34,7 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 		if e.State.Next > in.From || e.Err() != nil || ctx.Err() != nil {
 			reply, err := c.readEvents(in, e.State.Next)
 			reply.Summary = c.summary(e)
-			return reply, at(in.ID, e.Tail), err
+			return &reply, at(in.ID, e.Tail), err
 		}
 		mark, _ := c.cfg.Store.Watermark(in.ID.Partition())
 		if err := c.cfg.Store.WaitFor(ctx, in.ID.Partition(), mark.Seq+1); err != nil && ctx.Err() == nil {
@@ -67,7 +67,7 @@ func (c *Coordinator) readEvents(in client.EventsRequest, to session.Seq) (clien
 
 // records reads a session's raw records, its genesis first: an export, and a
 // worker's cold read.
-func (c *Coordinator) records(_ context.Context, _ caller, in client.RecordsRequest) (any, *client.Position, error) {
+func (c *Coordinator) records(_ context.Context, _ caller, in client.RecordsRequest) (*client.RecordsReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -90,12 +90,12 @@ func (c *Coordinator) records(_ context.Context, _ caller, in client.RecordsRequ
 	if err != nil && !errors.Is(err, errDone) {
 		return nil, nil, err
 	}
-	return reply, at(in.ID, last), nil
+	return &reply, at(in.ID, last), nil
 }
 
 // send puts a person's message into a session's inbox. It is durable before it
 // is acknowledged, and sending it again is the same message (SPEC 7.2).
-func (c *Coordinator) send(ctx context.Context, who caller, in client.SendRequest) (any, *client.Position, error) {
+func (c *Coordinator) send(ctx context.Context, who caller, in client.SendRequest) (*client.Done, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func (c *Coordinator) send(ctx context.Context, who caller, in client.SendReques
 		return nil, nil, err
 	}
 	c.poke(state)
-	return struct{}{}, at(in.ID, done.StreamSeq), nil
+	return &client.Done{}, at(in.ID, done.StreamSeq), nil
 }
 
 // accepts reports why a session takes no message.
@@ -142,7 +142,7 @@ func (c *Coordinator) accepts(s session.State) error {
 
 // release lets a stopped session go on without what stands since its last good
 // record (SPEC 1.7).
-func (c *Coordinator) release(ctx context.Context, who caller, in client.ReleaseRequest) (any, *client.Position, error) {
+func (c *Coordinator) release(ctx context.Context, who caller, in client.ReleaseRequest) (*client.ReleaseReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -167,5 +167,5 @@ func (c *Coordinator) release(ctx context.Context, who caller, in client.Release
 	if err != nil {
 		return nil, nil, err
 	}
-	return client.ReleaseReply{Skipped: halted.Since}, at(in.ID, done.StreamSeq), nil
+	return &client.ReleaseReply{Skipped: halted.Since}, at(in.ID, done.StreamSeq), nil
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
-func (c *Coordinator) policyGet(ctx context.Context, _ caller, in client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) policyGet(ctx context.Context, _ caller, in client.SessionRequest) (*client.PolicyReply, *client.Position, error) {
 	v, err := c.view(ctx, in.ID)
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.policyReply(v.State), at(in.ID, v.Tail), nil
+	reply := c.policyReply(v.State)
+	return &reply, at(in.ID, v.Tail), nil
 }
 
 func (c *Coordinator) policyReply(s session.State) client.PolicyReply {
@@ -27,7 +28,7 @@ func (c *Coordinator) policyReply(s session.State) client.PolicyReply {
 
 // policySet changes one knob for a person. It answers only after the switch was
 // folded as valid (SPEC 3.1).
-func (c *Coordinator) policySet(ctx context.Context, who caller, in client.PolicySetRequest) (any, *client.Position, error) {
+func (c *Coordinator) policySet(ctx context.Context, who caller, in client.PolicySetRequest) (*client.PolicyReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -62,7 +63,7 @@ func (c *Coordinator) policySet(ctx context.Context, who caller, in client.Polic
 	c.poke(state)
 	reply := c.policyReply(v.State)
 	reply.Events, reply.Note = len(wished.Events), wished.Note
-	return reply, at(in.ID, v.Tail), nil
+	return &reply, at(in.ID, v.Tail), nil
 }
 
 // wish picks what the request asks for: exactly one knob.
@@ -90,7 +91,7 @@ func wish(in client.PolicySetRequest) (func(session.State, policy.Deployment, se
 	}, nil
 }
 
-func (c *Coordinator) policyExplain(ctx context.Context, _ caller, in client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) policyExplain(ctx context.Context, _ caller, in client.SessionRequest) (*client.ExplainReply, *client.Position, error) {
 	v, err := c.view(ctx, in.ID)
 	if err != nil {
 		return nil, nil, err
@@ -99,12 +100,12 @@ func (c *Coordinator) policyExplain(ctx context.Context, _ caller, in client.Ses
 	if err != nil {
 		return nil, nil, err
 	}
-	return client.ExplainReply{Values: values}, at(in.ID, v.Tail), nil
+	return &client.ExplainReply{Values: values}, at(in.ID, v.Tail), nil
 }
 
 // callExplain tells why a call was allowed or denied: its decisions, their basis,
 // and where each value of the session's policy came from.
-func (c *Coordinator) callExplain(ctx context.Context, _ caller, in client.CallRequest) (any, *client.Position, error) {
+func (c *Coordinator) callExplain(ctx context.Context, _ caller, in client.CallRequest) (*client.CallReply, *client.Position, error) {
 	v, err := c.view(ctx, in.ID)
 	if err != nil {
 		return nil, nil, err
@@ -136,7 +137,7 @@ func (c *Coordinator) callExplain(ctx context.Context, _ caller, in client.CallR
 	if reply.Values, err = policy.Explain(v.State, c.settings(), lineage{c}); err != nil {
 		return nil, nil, err
 	}
-	return reply, at(in.ID, v.Tail), nil
+	return &reply, at(in.ID, v.Tail), nil
 }
 
 // view is a session as the mirror has it now.

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,26 +27,48 @@ type caller struct {
 	worker string
 }
 
-// endpoint is one method of the service.
+// endpoint is one method of the service. Request and reply are empty ones, for
+// their schemas.
 type endpoint struct {
-	method string
-	worker bool
-	role   Role
-	handle func(ctx context.Context, who caller, body []byte) (any, *client.Position, error)
+	method         string
+	worker         bool
+	role           Role
+	request, reply any
+	handle         func(ctx context.Context, who caller, body []byte) (any, *client.Position, error)
+}
+
+// subject is where the endpoint listens.
+func (e endpoint) subject() string {
+	if e.worker {
+		return client.SubjectWorker + "*." + e.method
+	}
+	return client.SubjectAPI + e.method
+}
+
+// method is how a request of one type is handled.
+type method[In, Out any] func(context.Context, caller, In) (*Out, *client.Position, error)
+
+// api makes an endpoint for people and programs.
+func api[In, Out any](name string, role Role, head func(*In) client.Head, fn method[In, Out]) endpoint {
+	return endpoint{method: name, role: role, request: new(In), reply: new(Out), handle: on(head, fn)}
+}
+
+// forWorkers makes an endpoint for workers.
+func forWorkers[In, Out any](name string, head func(*In) client.Head, fn method[In, Out]) endpoint {
+	return endpoint{method: name, worker: true, request: new(In), reply: new(Out), handle: on(head, fn)}
 }
 
 // on makes an endpoint's handler out of a typed one. The request's version is
 // checked before the handler runs.
-func on[In any](head func(*In) client.Head, fn func(context.Context, caller, In) (any, *client.Position, error)) func(context.Context, caller, []byte) (any, *client.Position, error) {
+func on[In, Out any](head func(*In) client.Head, fn method[In, Out]) func(context.Context, caller, []byte) (any, *client.Position, error) {
 	return func(ctx context.Context, who caller, body []byte) (any, *client.Position, error) {
 		var in In
-		dec := json.NewDecoder(strings.NewReader(string(body)))
+		dec := json.NewDecoder(bytes.NewReader(body))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&in); err != nil {
 			return nil, nil, &client.Error{Code: client.CodeInvalid, Message: "the request is not what this method takes: " + err.Error()}
 		}
-		h := head(&in)
-		if h.Version != client.APIVersion {
+		if h := head(&in); h.Version != client.APIVersion {
 			return nil, nil, &client.Error{Code: client.CodeVersion, Message: fmt.Sprintf("request has version %d, this coordinator speaks %d", h.Version, client.APIVersion)}
 		}
 		return fn(ctx, who, in)
@@ -65,10 +88,6 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	var hands sync.WaitGroup
 	slots := make(chan struct{}, 64*runtime.GOMAXPROCS(0))
 	for _, e := range c.endpoints() {
-		subject := client.SubjectAPI + e.method
-		if e.worker {
-			subject = client.SubjectWorker + "*." + e.method
-		}
 		handler := micro.HandlerFunc(func(r micro.Request) {
 			slots <- struct{}{}
 			hands.Go(func() {
@@ -76,7 +95,7 @@ func (c *Coordinator) serve(ctx context.Context) error {
 				c.answer(ctx, e, r)
 			})
 		})
-		if err := svc.AddEndpoint(e.method, handler, micro.WithEndpointSubject(subject), micro.WithEndpointMetadata(schemas(e.method))); err != nil {
+		if err := svc.AddEndpoint(e.method, handler, micro.WithEndpointSubject(e.subject())); err != nil {
 			return errors.Join(fmt.Errorf("add endpoint %s: %w", e.method, err), svc.Stop())
 		}
 	}

@@ -15,15 +15,15 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
-func (c *Coordinator) configGet(context.Context, caller, client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) configGet(context.Context, caller, client.SessionRequest) (*client.ConfigReply, *client.Position, error) {
 	d := c.settings()
-	return client.ConfigReply{Revision: d.Revision, Settings: d.Settings}, nil, nil
+	return &client.ConfigReply{Revision: d.Revision, Settings: d.Settings}, nil, nil
 }
 
 // configSet changes one setting and answers once every live worker has confirmed
 // the new revision or its lease has run out: after that no decision is committed
 // under the old one (SPEC 2.1). Stragglers are named.
-func (c *Coordinator) configSet(ctx context.Context, who caller, in client.ConfigSetRequest) (any, *client.Position, error) {
+func (c *Coordinator) configSet(ctx context.Context, who caller, in client.ConfigSetRequest) (*client.ConfigReply, *client.Position, error) {
 	for {
 		value, revision, err := c.cfg.Log.Settings().Load(ctx)
 		if err != nil {
@@ -49,7 +49,7 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 			return nil, nil, err
 		}
 		stragglers := c.confirm(ctx, made)
-		return client.ConfigReply{Revision: made, Settings: next, Stragglers: stragglers}, nil, nil
+		return &client.ConfigReply{Revision: made, Settings: next, Stragglers: stragglers}, nil, nil
 	}
 }
 
@@ -120,7 +120,7 @@ func setPath(tree map[string]any, path []string, v any) error {
 	return setPath(below, path[1:], v)
 }
 
-func (c *Coordinator) configHistory(ctx context.Context, _ caller, _ client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) configHistory(ctx context.Context, _ caller, _ client.SessionRequest) (*client.ConfigHistoryReply, *client.Position, error) {
 	revisions, err := c.cfg.Log.Settings().History(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -139,5 +139,5 @@ func (c *Coordinator) configHistory(ctx context.Context, _ caller, _ client.Sess
 		}
 		reply.Changes = append(reply.Changes, ch)
 	}
-	return reply, nil, nil
+	return &reply, nil, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // settled writes what the ends of a session's turns owe. It may be asked by
 // anyone at any time: what is owed is read from the two logs.
-func (c *Coordinator) settled(ctx context.Context, _ caller, in client.SettledRequest) (any, *client.Position, error) {
+func (c *Coordinator) settled(ctx context.Context, _ caller, in client.SettledRequest) (*client.Done, *client.Position, error) {
 	if err := c.known(in.Session); err != nil {
 		return nil, nil, err
 	}
@@ -20,7 +20,7 @@ func (c *Coordinator) settled(ctx context.Context, _ caller, in client.SettledRe
 	if err != nil {
 		return nil, nil, err
 	}
-	return struct{}{}, at(in.Session, seq), nil
+	return &client.Done{}, at(in.Session, seq), nil
 }
 
 // settle tells a child's parent what it has not been told, in one inbox record
@@ -85,7 +85,7 @@ func (c *Coordinator) endsAfter(child session.State, turn int) ([]delegation.Set
 
 // interrupt stops the open turn of a session. Without one it is a no-op and
 // says so (SPEC 7.4).
-func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopRequest) (any, *client.Position, error) {
+func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopRequest) (*client.StopReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -110,12 +110,12 @@ func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopR
 		return nil, nil, err
 	}
 	c.poke(state)
-	return reply, at(in.ID, done.StreamSeq), nil
+	return &reply, at(in.ID, done.StreamSeq), nil
 }
 
 // cancel ends a session and all below it. The session's own record comes first:
 // from then on it can start no child; then one goes to each child that is there.
-func (c *Coordinator) cancel(ctx context.Context, who caller, in client.StopRequest) (any, *client.Position, error) {
+func (c *Coordinator) cancel(ctx context.Context, who caller, in client.StopRequest) (*client.StopReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -123,7 +123,7 @@ func (c *Coordinator) cancel(ctx context.Context, who caller, in client.StopRequ
 	if err != nil {
 		return nil, nil, err
 	}
-	return client.StopReply{}, at(in.ID, seq), nil
+	return &client.StopReply{}, at(in.ID, seq), nil
 }
 
 // cancelTree appends a cancel to a session and, under ids derived from it, to

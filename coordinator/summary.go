@@ -57,7 +57,7 @@ func (c *Coordinator) status(s session.State) (client.Status, session.EndOutcome
 	return client.StatusIdle, ""
 }
 
-func (c *Coordinator) show(ctx context.Context, _ caller, in client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) show(ctx context.Context, _ caller, in client.SessionRequest) (*client.Summary, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -65,10 +65,11 @@ func (c *Coordinator) show(ctx context.Context, _ caller, in client.SessionReque
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.summary(e), at(in.ID, e.Tail), nil
+	out := c.summary(e)
+	return &out, at(in.ID, e.Tail), nil
 }
 
-func (c *Coordinator) tree(_ context.Context, _ caller, in client.SessionRequest) (any, *client.Position, error) {
+func (c *Coordinator) tree(_ context.Context, _ caller, in client.SessionRequest) (*client.ListReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -82,7 +83,7 @@ func (c *Coordinator) tree(_ context.Context, _ caller, in client.SessionRequest
 	return c.listReply(entries), nil, nil
 }
 
-func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (any, *client.Position, error) {
+func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (*client.ListReply, *client.Position, error) {
 	for _, id := range []session.ID{in.Root, in.Parent, in.AfterID} {
 		if id != "" {
 			if err := c.known(id); err != nil {
@@ -104,8 +105,8 @@ func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (
 	return c.listReply(entries), nil, nil
 }
 
-func (c *Coordinator) listReply(entries []sessionstore.Entry) client.ListReply {
-	reply := client.ListReply{Sessions: make([]client.Summary, 0, len(entries))}
+func (c *Coordinator) listReply(entries []sessionstore.Entry) *client.ListReply {
+	reply := &client.ListReply{Sessions: make([]client.Summary, 0, len(entries))}
 	for _, e := range entries {
 		reply.Sessions = append(reply.Sessions, c.summary(e))
 	}

@@ -35,9 +35,9 @@ var rules = map[string]rule{
 	"stream":       {project: []string{"session"}, thirdParty: []string{natsGo, "github.com/synadia-io/orbit.go/jetstreamext", xsync}},
 	"sessionstore": {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
 	"delegation":   {project: []string{"session", "policy"}, thirdParty: []string{"github.com/gowebpki/jcs"}},
-	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model"}, thirdParty: []string{xsync}},
+	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync}},
 	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
-	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync}},
+	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, "github.com/invopop/jsonschema"}},
 	"client":       {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid}},
 	"verify":       {project: []string{"session"}},
 	"telemetry": {project: []string{"session"}, thirdParty: []string{
@@ -48,6 +48,8 @@ var rules = map[string]rule{
 	"broker":   {project: []string{"session"}, thirdParty: []string{natsGo, nkeys, jwt, "github.com/nats-io/nats-server/v2"}},
 	"cmd":      {all: true},
 	"internal": {thirdParty: []string{xsys}},
+	// What the commands wire together; only they import it.
+	"internal/node": {all: true},
 	// A broker for tests; only tests may import it, as all support named so.
 	"internal/natstest": {project: []string{"broker"}, thirdParty: []string{natsGo, "github.com/nats-io/nats-server/v2"}},
 }
@@ -55,7 +57,8 @@ var rules = map[string]rule{
 // owners says who may speak to a library that few may. It binds cmd too: whoever
 // replaces such a library changes one directory. The longest prefix counts.
 var owners = map[string][]string{
-	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "cmd"},
+	module + "/internal/node":             {"cmd"},
+	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "internal/node", "cmd"},
 	natsGo + "/jetstream":                 {"stream"},
 	natsGo + "/micro":                     {"coordinator", "client"},
 	"github.com/synadia-io/orbit.go":      {"stream"},

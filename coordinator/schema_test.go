@@ -1,0 +1,68 @@
+package coordinator_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
+)
+
+// Every method publishes the schemas of its request and its result.
+func TestEveryMethodPublishesItsSchemas(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	var reply client.SchemasReply
+	d.must(d.api.Call(t.Context(), client.MethodSchemas, client.SessionRequest{Head: head}, &reply))
+	if len(reply.Methods) < 20 {
+		t.Errorf("%d methods, want all", len(reply.Methods))
+	}
+	for _, m := range reply.Methods {
+		for name, raw := range map[string]json.RawMessage{"request": m.Request, "result": m.Result} {
+			var schema struct {
+				Type string `json:"type"`
+			}
+			if err := json.Unmarshal(raw, &schema); err != nil || schema.Type != "object" {
+				t.Errorf("%s of %s is no schema of an object: %s (%v)", name, m.Method, raw, err)
+			}
+		}
+	}
+}
+
+// Whoever has no token, a wrong one or one of too small a role is told so, and
+// nothing happens.
+func TestSPEC3_RequestsNeedAToken(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	root := d.root()
+	before := d.lines(root)
+	for token, method := range map[string]string{"": client.MethodShow, "guessed": client.MethodShow, viewerToken: client.MethodPolicySet} {
+		api := client.New(d.broker.Conn(t, broker.Client, "client"), client.Config{Token: token})
+		in := client.PolicySetRequest{Head: head, ID: root, Sandbox: "danger-full-access"}
+		if err := api.Call(t.Context(), method, in, nil); client.CodeOf(err) != client.CodeUnauthorized {
+			t.Errorf("token %q: %v, want UNAUTHORIZED", token, err)
+		}
+	}
+	if after := d.lines(root); len(after) != len(before) {
+		t.Errorf("the log grew from %d to %d events", len(before), len(after))
+	}
+}
+
+// Sending a create again is the same request; another one under the same id is
+// refused (SPEC 1.10).
+func TestSPEC1_10_ARetryIsTheSameRequest(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2)
+	in := client.CreateRequest{Head: head, ID: newRoot(t), Cwd: "/tmp/work", Model: client.Model{Provider: "scripted", Model: "test", Script: "sessions: {}"}}
+	for i := range 4 {
+		var out client.CreatedReply
+		d.must(d.api.Call(t.Context(), client.MethodCreate, in, &out))
+		if out.ID != in.ID || out.Existing != (i > 0) {
+			t.Errorf("try %d: %+v", i, out)
+		}
+	}
+	in.Cwd = "/tmp/other"
+	if err := d.api.Call(t.Context(), client.MethodCreate, in, nil); client.CodeOf(err) != client.CodeExists {
+		t.Errorf("another request under the id: %v", err)
+	}
+}
