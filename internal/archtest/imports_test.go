@@ -48,6 +48,8 @@ func TestRefuse(t *testing.T) {
 		{"a command does not import the SDK", "cmd", "cmd/entail", otelAPI + "/sdk/trace", true},
 		{"a suite imports its package", "session", "session/sessiontest", module + "/session", false},
 		{"internal imports no project package", "internal", "internal/invariant", module + "/session", true},
+		{"a command imports the wiring", "cmd", "cmd/entail", module + "/internal/node", false},
+		{"which nothing else does", "coordinator", "coordinator", module + "/internal/node", true},
 		{"but a broker for tests does", "internal/natstest", "internal/natstest", module + "/broker", false},
 		{"which no other code imports", "stream", "stream", module + "/internal/natstest", true},
 	}
@@ -86,6 +88,10 @@ func TestRuleName(t *testing.T) {
 // given name holds for, may not import imp. It is empty when it may.
 func refuse(name, dir, imp string) string {
 	r := rules[name]
+	allowed, owned := ownersOf(imp)
+	if owned && !slices.Contains(allowed, name) {
+		return "only " + strings.Join(allowed, ", ") + " may"
+	}
 	if pkg, ok := strings.CutPrefix(imp, module+"/"); ok {
 		suite := dir != name && pkg == name
 		if strings.HasSuffix(pkg, "test") && !strings.HasSuffix(dir, "test") {
@@ -98,9 +104,6 @@ func refuse(name, dir, imp string) string {
 	}
 	if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") {
 		return "" // standard library
-	}
-	if allowed, owned := ownersOf(imp); owned && !slices.Contains(allowed, name) {
-		return "only " + strings.Join(allowed, ", ") + " may"
 	}
 	suite := dir != name && under(imp, "github.com/google/go-cmp")
 	if r.all || suite || slices.ContainsFunc(r.thirdParty, func(p string) bool { return under(imp, p) }) {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/session"
+)
+
+// progress shows a run as it goes: what the agents say and do, and on a terminal
+// a line below it with who is at work.
+type progress struct {
+	p     *printer
+	names map[session.ID]string
+	shown bool // the line of who is at work is on the screen
+}
+
+func newProgress(p *printer) *progress { return &progress{p: p, names: map[session.ID]string{}} }
+
+// name is what a session is called in front of its lines.
+func name(h session.Header) string {
+	switch {
+	case h.Label != "":
+		return h.Label
+	case h.ID.IsRoot():
+		return "root"
+	}
+	_, suffix, _ := strings.Cut(string(h.ID), "-")
+	return suffix
+}
+
+// event shows one event, if people want to see it.
+func (g *progress) event(s client.Summary, l logged) {
+	if g.p.json {
+		_ = g.p.value(l, nil)
+		return
+	}
+	if text := g.text(l); text != "" {
+		g.clear()
+		g.p.line("%s %s", g.p.paint(blue, "["+name(s.Header)+"]"), text)
+	}
+}
+
+func (g *progress) text(l logged) string {
+	switch p := l.payload.(type) {
+	case *session.AssistantMessage:
+		return clean(strings.TrimSpace(p.Content))
+	case *session.ToolCall:
+		return g.p.paint(grey, fmt.Sprintf("%s: %s %s", p.CallID, p.Name, brief(p.Arguments)))
+	case *session.ToolResult:
+		colour := green
+		if p.Denied || p.IsError {
+			colour = red
+		}
+		return g.p.paint(colour, resultText(*p))
+	case *session.ToolDecision:
+		if p.Verdict != session.Allow {
+			return g.p.paint(yellow, decisionText(*p))
+		}
+		if p.Child != "" {
+			return g.p.paint(grey, "started "+string(p.Child))
+		}
+	case *session.SandboxSwitch, *session.ApprovalSwitch, *session.PresetSwitch, *session.Interrupt, *session.Cancel, *session.End:
+		return g.p.paint(grey, strings.TrimSpace(string(l.typ)+" "+l.describe()))
+	case *session.TurnEnd:
+		if p.Reason.Kind != session.EndCompleted {
+			return g.p.paint(red, l.describe())
+		}
+	}
+	return ""
+}
+
+// look shows who is at work.
+func (g *progress) look(tree []client.Summary) {
+	if !g.p.live {
+		return
+	}
+	var at []string
+	for _, s := range tree {
+		if !settled(s) {
+			at = append(at, fmt.Sprintf("%s %s", name(s.Header), s.Status))
+		}
+	}
+	g.clear()
+	if len(at) > 0 {
+		fmt.Fprint(g.p.out, g.p.paint(grey, brief(strings.Join(at, ", "))))
+		g.shown = true
+	}
+}
+
+// clear takes the line of who is at work off the screen.
+func (g *progress) clear() {
+	if g.shown {
+		fmt.Fprint(g.p.out, "\r\x1b[K")
+		g.shown = false
+	}
+}

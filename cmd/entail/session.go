@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/session"
+)
+
+func newSession(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "session",
+		Short: "Start, list, read and fork sessions",
+		Long: `A session is one conversation with an agent, kept as a log that is only ever
+appended to. These commands start sessions, list them, read their logs, fork and
+export them, and release one that was stopped because its log is damaged.`,
+		Example: `  entail session ls
+  entail session tail -f 00SESSION`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		newSessionNew(a), newSessionLs(a), newSessionShow(a), newSessionTree(a), newSessionTail(a),
+		newSessionFork(a), newSessionExport(a), newSessionRelease(a),
+	)
+	return cmd
+}
+
+func newSessionNew(a *app) *cobra.Command {
+	var root rootFlags
+	cmd := &cobra.Command{
+		Use:   "new [PROMPT]",
+		Short: "Start a session on a running deployment and do not wait for it",
+		Long: `Start a new root session on a running deployment, print its id and return. With
+a prompt it starts to work at once; without one it waits for its first message.`,
+		Example: `  entail session new --model openai:gpt-5 "look at the failing test"
+  entail session new --model scripted:story.yaml --sandbox read-only`,
+		Args: arguments(0, 64),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			text := ""
+			if len(args) > 0 {
+				var err error
+				if text, err = a.prompt(args); err != nil {
+					return err
+				}
+			}
+			want, _, err := root.root(text)
+			if err != nil {
+				return err
+			}
+			return a.with(func(d *deployment) error {
+				id, err := d.create(cmd.Context(), want)
+				if err != nil {
+					return err
+				}
+				return a.print.value(client.CreatedReply{ID: id}, func() { a.print.line("%s", id) })
+			})
+		},
+	}
+	root.register(cmd)
+	return cmd
+}
+
+func newSessionLs(a *app) *cobra.Command {
+	var in client.ListRequest
+	var root, parent, after string
+	cmd := &cobra.Command{
+		Use:   "ls",
+		Short: "List sessions, oldest first",
+		Long: `List the sessions of a deployment, oldest first, with their state. A session that
+was stopped because its log is damaged is listed with the reason.`,
+		Example: `  entail session ls
+  entail session ls --origin user -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for text, into := range map[*string]*session.ID{&root: &in.Root, &parent: &in.Parent, &after: &in.AfterID} {
+				if *text == "" {
+					continue
+				}
+				id, err := sessionID(*text)
+				if err != nil {
+					return err
+				}
+				*into = id
+			}
+			return a.with(func(d *deployment) error {
+				in.Head = d.head
+				var out client.ListReply
+				if err := d.Call(cmd.Context(), client.MethodList, in, &out); err != nil {
+					return err
+				}
+				return a.summaries(out.Sessions)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&root, "root", "", "only sessions of the tree of this root")
+	flags.StringVar(&parent, "parent", "", "only sessions that were started from this one")
+	flags.StringVar(&after, "after", "", "only sessions after this one, for the next page")
+	flags.Var(newChoice(&in.Origin, session.OriginUser, session.OriginSubagent, session.OriginImport), "origin", "only sessions of this origin")
+	flags.IntVar(&in.Limit, "limit", 0, "how many at most; default 1000")
+	return cmd
+}
+
+// summaries writes one line for each session.
+func (a *app) summaries(list []client.Summary) error {
+	for _, s := range list {
+		err := a.print.value(s, func() {
+			a.print.line("%-57s  %-24s %-18s %s", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
+			if s.Stopped != "" {
+				a.print.line("  %s", a.print.paint(red, s.Stopped))
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func newSessionShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show SESSION",
+		Short: "Show one session: where it is from and where it stands",
+		Long: `Show the immutable facts of a session, its state, what it waits for, its policy and
+what it has done so far.`,
+		Example: "  entail session show 00SESSION",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := sessionID(args[0])
+			if err != nil {
+				return err
+			}
+			return a.with(func(d *deployment) error {
+				var s client.Summary
+				if err := d.Call(cmd.Context(), client.MethodShow, client.SessionRequest{Head: d.head, ID: id}, &s); err != nil {
+					return err
+				}
+				return a.print.value(s, func() { a.show(s) })
+			})
+		},
+	}
+}
+
+// show writes a session for people.
+func (a *app) show(s client.Summary) {
+	row := func(name, format string, args ...any) { a.print.line("%-12s %s", name, fmt.Sprintf(format, args...)) }
+	row("session", "%s", s.Header.ID)
+	row("state", "%s", stateText(s))
+	row("label", "%s", name(s.Header))
+	if s.Header.ParentSession != "" {
+		row("parent", "%s (%s, depth %d)", s.Header.ParentSession, s.Header.Origin, s.Header.DelegationDepth)
+	}
+	row("cwd", "%s", s.Header.Cwd)
+	row("policy", "sandbox %s, approvals %s, preset %s", s.Sandbox, s.Approvals, s.Preset)
+	row("log", "%d events, %d inherited, tail %d", s.Next, s.Header.InheritedEventCount, s.Tail)
+	row("work", "turn %d, %d model steps, %d calls succeeded, %d denied", s.Turn, s.Steps, s.Calls, s.Denials)
+	for _, c := range s.Children {
+		row("child", "%s", c)
+	}
+	for _, w := range s.WaitsFor {
+		row("waits for", "%s %s", w.Kind, w.ID)
+	}
+	if s.Worker != "" {
+		row("worker", "%s", s.Worker)
+	}
+	if s.Voids > 0 {
+		row("void", "%d records", s.Voids)
+	}
+	if s.Stopped != "" {
+		row("stopped", "%s", s.Stopped)
+	}
+}
+
+func newSessionTree(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "tree SESSION",
+		Short: "Show the tree that a session is part of",
+		Long: `Show every session of the tree that a session is part of, children below their
+parents, with state and policy.`,
+		Example: "  entail session tree 00SESSION",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := sessionID(args[0])
+			if err != nil {
+				return err
+			}
+			return a.with(func(d *deployment) error {
+				tree, err := d.tree(cmd.Context(), id.Root())
+				if err != nil {
+					return err
+				}
+				if a.print.json {
+					return a.summaries(tree)
+				}
+				a.branch(tree, "", 0)
+				return nil
+			})
+		},
+	}
+}
+
+// branch writes the sessions that were started from one, and what is below them.
+func (a *app) branch(tree []client.Summary, parent session.ID, depth int) {
+	for _, s := range tree {
+		if s.Header.ParentSession != parent || s.Header.ID == parent {
+			continue
+		}
+		a.print.line("%s%s  %s  %s, sandbox %s, approvals %s",
+			strings.Repeat("  ", depth), name(s.Header), s.Header.ID, stateText(s), s.Sandbox, s.Approvals)
+		a.branch(tree, s.Header.ID, depth+1)
+	}
+}
+
+func newSessionTail(a *app) *cobra.Command {
+	var follow bool
+	var from uint64
+	cmd := &cobra.Command{
+		Use:   "tail SESSION",
+		Short: "Print a session's log, and with -f what is added to it",
+		Long: `Print the events of a session's log, one line each: seq, type and what it says. A
+fork's log begins with what it inherited. With -f new events are printed until the
+command is interrupted or the session has ended.`,
+		Example: `  entail session tail 00SESSION
+  entail session tail -f -o json 00SESSION`,
+		Args: arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := sessionID(args[0])
+			if err != nil {
+				return err
+			}
+			return a.with(func(d *deployment) error {
+				return a.tail(cmd.Context(), d, id, session.Seq(from), follow)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on as the log grows")
+	cmd.Flags().Uint64Var(&from, "from", 0, "the first seq to print")
+	return cmd
+}
+
+func (a *app) tail(ctx context.Context, d *deployment, id session.ID, from session.Seq, follow bool) error {
+	wait := 0
+	if follow {
+		wait = 5000
+	}
+	for {
+		var reply client.EventsReply
+		err := d.Call(ctx, client.MethodEvents, client.EventsRequest{Head: d.head, ID: id, From: from, Wait: wait}, &reply)
+		if ctx.Err() != nil && follow {
+			return nil // the user has seen enough
+		}
+		if err != nil {
+			return err
+		}
+		for i, line := range reply.Lines {
+			l, err := read(id, reply.Classes[i], line)
+			if err != nil {
+				return err
+			}
+			if err := a.print.value(l, func() {
+				a.print.line("%6d  %-21s %s", l.seq, l.typ, l.describe())
+			}); err != nil {
+				return err
+			}
+		}
+		if reply.Summary.Status == client.StatusStopped && len(reply.Lines) == 0 {
+			return fmt.Errorf("session %s is stopped: %s", id, reply.Summary.Stopped)
+		}
+		from = reply.Next
+		if from >= reply.Summary.Next && (!follow || reply.Summary.Status == client.StatusEnded) {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/oklog/ulid/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/entail-fleet/entail/agent"
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/coordinator"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/sessionstore"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// CoordinatorConfig is a coordinator's configuration. It travels as JSON in an
+// order and holds no secret.
+type CoordinatorConfig struct {
+	// Name is unique among the deployment's coordinators.
+	Name string `json:"name"`
+	// Store is the directory of the mirror.
+	Store string `json:"store"`
+	// Partitions is the deployment's partition count. Default 1.
+	Partitions int `json:"partitions,omitempty"`
+	// Tokens are who may ask.
+	Tokens []coordinator.Token `json:"tokens"`
+	// Models are what the deployment's workers offer. Empty offers all.
+	Models []string `json:"models,omitempty"`
+	// Version and Durability are shown by info.
+	Version    string `json:"version"`
+	Durability string `json:"durability"`
+	// Wishes are settings to set before anything is answered.
+	Wishes Wishes `json:"wishes,omitzero"`
+}
+
+// Coordinator runs a coordinator until ctx ends. Ready is called when it answers.
+func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorConfig, logger *slog.Logger, ready func()) (err error) {
+	nc, err := ConnectChecked(creds, logger)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	if err := broker.CheckServer(nc); err != nil {
+		return err
+	}
+	store, err := sessionstore.Open(sessionstore.Config{Dir: cfg.Store, Logger: logger, OnAlarm: func(a session.Alarm) {
+		logger.Warn("void record", "session", a.Session, "stream_seq", a.StreamSeq, "reason", a.Reason)
+	}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	log, err := stream.New(nc, stream.Config{
+		Partitions: cfg.Partitions, Witness: store, Poll: watchInterval,
+		Writer: session.Writer{Component: "coordinator", Instance: cfg.Name, Incarnation: incarnation()},
+	})
+	if err != nil {
+		return err
+	}
+	if err := log.Check(ctx); err != nil {
+		return err
+	}
+	by := session.Party{Kind: session.Program, ID: "coordinator " + cfg.Name}
+	if _, err := Settle(ctx, log, policy.DefaultSettings(), cfg.Wishes, by); err != nil {
+		return err
+	}
+	c, err := coordinator.New(coordinator.Config{
+		Name: cfg.Name, Conn: nc, Log: log, Store: store, Partitions: cfg.Partitions, Tokens: cfg.Tokens,
+		Tools: agent.Tools(), Models: cfg.Models, Version: cfg.Version, Durability: cfg.Durability, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.Run(ctx) })
+	g.Go(func() error {
+		select {
+		case <-c.Ready():
+			ready()
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// watchInterval is how often settings and liveness are looked at: several times
+// in the shortest lease.
+const watchInterval = 100 * time.Millisecond
+
+// incarnation names one life of a process.
+func incarnation() string { return strings.ToLower(ulid.Make().String()) }

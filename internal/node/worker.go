@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/entail-fleet/entail/agent"
+	"github.com/entail-fleet/entail/agent/model"
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/sandbox"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// WorkerConfig is a worker's configuration. It travels as JSON in an order and
+// holds no secret.
+type WorkerConfig struct {
+	// Name is the worker's among the deployment's. It is that of its credentials.
+	Name string `json:"name"`
+	// Concurrency is how many sessions it drives at once. Default 4.
+	Concurrency int `json:"concurrency,omitempty"`
+	// Partitions is the deployment's partition count. Default 1.
+	Partitions int `json:"partitions,omitempty"`
+	// Hidden are paths that no confined call may reach.
+	Hidden []string `json:"hidden,omitempty"`
+	// Env is what shell calls find in their environment, as KEY=VALUE.
+	Env []string `json:"env,omitempty"`
+}
+
+// Worker runs a worker until ctx ends. Ready is called right before it takes its
+// first hint.
+func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Logger, ready func()) error {
+	nc, err := ConnectChecked(order.Credentials, logger)
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	api := client.New(nc, client.Config{Worker: cfg.Name})
+	id := incarnation()
+	log, err := stream.New(nc, stream.Config{
+		Partitions: cfg.Partitions, Witness: witness{api}, Poll: watchInterval,
+		Writer: session.Writer{Component: "worker", Instance: cfg.Name, Incarnation: id},
+	})
+	if err != nil {
+		return err
+	}
+	lease, err := leaseOf(ctx, log)
+	if err != nil {
+		return err
+	}
+	runner, err := sandbox.New(sandbox.Config{Hidden: cfg.Hidden, Env: cfg.Env})
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		logger.Warn("this host cannot confine calls: each will be refused", "error", err)
+	} else if err != nil {
+		return err
+	}
+	w, err := agent.NewWorker(agent.Config{
+		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: lease, Grace: grace,
+		Log: log, Client: api, Runner: runner, Models: models(order.Endpoints), Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	ready()
+	return w.Run(ctx)
+}
+
+// grace is how long a worker that is asked to stop lets what runs finish. It is
+// shorter than the time that whoever started it waits.
+const grace = 5 * time.Second
+
+// leaseOf reads the deployment's lease.
+func leaseOf(ctx context.Context, log *stream.Log) (time.Duration, error) {
+	value, revision, err := log.Settings().Load(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the deployment's settings: %w", err)
+	}
+	d, err := policy.NewDeployment(value, revision)
+	if err != nil {
+		return 0, fmt.Errorf("settings at revision %d: %w", revision, err)
+	}
+	return time.Duration(d.Lease), nil
+}
+
+// models makes the clients of model endpoints. A session's log names the model;
+// address and key are this worker's own.
+func models(endpoints map[string]broker.Secret) func(session.ModelSelected) (model.Client, error) {
+	lookup := func(name string) (string, bool) {
+		s, ok := endpoints[name]
+		return s.Reveal(), ok
+	}
+	return func(m session.ModelSelected) (model.Client, error) {
+		cfg, _, err := model.Resolve(m.Provider+":"+m.Model, lookup)
+		if err != nil {
+			return nil, err
+		}
+		return model.NewOpenAI(cfg)
+	}
+}
+
+// witness is a coordinator's word on a session's space, as a worker hears it.
+type witness struct{ api *client.Client }
+
+// Empty implements stream.Witness.
+func (w witness) Empty(ctx context.Context, id session.ID, past uint64) error {
+	return w.api.Call(ctx, client.MethodEmpty, client.EmptyRequest{
+		Head: client.Head{Version: client.APIVersion}, Session: id, Past: past,
+	}, nil)
+}
