@@ -220,6 +220,9 @@ func (r *run) done(h *history) {
 	r.report.Events += len(h.links)
 	r.report.Void += h.voids
 	r.checkRow(h)
+	if h.header.Origin == session.OriginImport && h.header.Seeded() {
+		r.report.NotChecked = append(r.report.NotChecked, fmt.Sprintf("I11: the imported history of %s is not read", h.id))
+	}
 	if r.opt.Progress == nil {
 		return
 	}

@@ -108,7 +108,8 @@ func (w *walker) record(raw session.Raw) {
 	case f == nil:
 		w.accept(raw, r)
 	case f.Text == "":
-		// A record equal to one already read is ignored (SPEC 1.4).
+		// A record equal to one already read is ignored (SPEC 1.4), an import's
+		// seed is not read.
 	case raw.Address.Class == session.ClassTurn && f.Clause != clauseLoss:
 		w.void(raw, *f)
 	default:
