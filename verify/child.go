@@ -44,7 +44,7 @@ func (r *run) checkBirth(h *history) {
 		flag("I2", "4.3", "its first batch is not whole: %s", why)
 	}
 	switch {
-	case h.parent == nil && hd.ParentSession != "":
+	case h.parent == nil && hd.IsChild():
 		flag("I3", "4.4", "its parent %s has no log", hd.ParentSession)
 	case hd.IsChild():
 		r.checkDelegation(h, flag)

@@ -202,6 +202,21 @@ func TestEventsAloneAreCheckedForI1AndI12(t *testing.T) {
 	}
 }
 
+func TestEventsAloneMustFollowEachOther(t *testing.T) {
+	t.Parallel()
+	dir, _ := export(t, deploy(t, treeOfOne))
+	src := withoutRecords(t, dir)
+	name := filepath.Join(dir, string(rootID)+".jsonl")
+	all := lines(t, name)
+	cut := append(bytes.Join(slices.Delete(all, 2, 3), []byte("\n")), '\n')
+	if err := os.WriteFile(name, cut, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := verify.Run(t.Context(), src, verify.Options{}); err == nil || !strings.Contains(err.Error(), "seq 2 where 1") {
+		t.Errorf("an event was taken out: got %v", err)
+	}
+}
+
 func TestExportRefuses(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, treeFork)

@@ -145,6 +145,9 @@ func (t *tree) loadLines(ctx context.Context, src lineSource, w *walker) error {
 		if err != nil {
 			return err
 		}
+		if next := h.FirstLiveSeq + session.Seq(len(events)); e.Seq != next {
+			return fmt.Errorf("an event says seq %d where %d comes next", e.Seq, next)
+		}
 		events = append(events, e)
 	}
 	w.lines(h, events)

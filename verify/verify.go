@@ -121,6 +121,8 @@ type run struct {
 // was found.
 func Run(ctx context.Context, src Source, opt Options) (Report, error) {
 	r := &run{src: src, opt: opt, table: newTable(opt)}
+	// Empty lists, not null, for programs that read the report.
+	r.report = Report{Checked: []string{}, NotChecked: []string{}, Findings: []Finding{}, Notes: []Finding{}}
 	r.choose()
 	if err := r.loadRows(ctx); err != nil {
 		return Report{}, err

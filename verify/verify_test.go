@@ -1,6 +1,8 @@
 package verify_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -270,5 +272,12 @@ func TestWithoutAMirrorI9IsNotChecked(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"I9: no mirror was given"}, r.NotChecked); diff != "" {
 		t.Errorf("not checked: %s", diff)
+	}
+	if diff := cmp.Diff([]string{"I1", "I2", "I3", "I4", "I11", "I12"}, r.Checked); diff != "" {
+		t.Errorf("checked: %s", diff)
+	}
+	b, err := json.Marshal(r)
+	if err != nil || !strings.Contains(string(b), `"findings":[],"notes":[]`) {
+		t.Errorf("report as JSON: %s, %v", b, err)
 	}
 }
