@@ -1,6 +1,7 @@
 package sessionstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -165,4 +166,17 @@ func scan(r pebble.Reader, prefix, start []byte, fn func(key, value []byte) erro
 		err = nil
 	}
 	return errors.Join(err, readError(it.Error()), it.Close())
+}
+
+// lastKey returns the last key that begins with prefix, nil if there is none.
+func lastKey(r pebble.Reader, prefix []byte) ([]byte, error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return nil, readError(err)
+	}
+	var key []byte
+	if it.Last() {
+		key = bytes.Clone(it.Key())
+	}
+	return key, errors.Join(readError(it.Error()), it.Close())
 }

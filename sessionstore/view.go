@@ -118,13 +118,9 @@ func (s *Store) Empty(ctx context.Context, id session.ID, past uint64) error {
 		return err
 	}
 	defer s.leave()
-	var last uint64
-	err := scan(s.db, ofSession(spaceRecord, id), nil, func(key, _ []byte) error {
-		last = lastUint64(key)
-		return nil
-	})
-	if err == nil && last > 0 {
-		err = &session.ConflictError{Session: id, Tail: last}
+	key, err := lastKey(s.db, ofSession(spaceRecord, id))
+	if err == nil && key != nil {
+		err = &session.ConflictError{Session: id, Tail: lastUint64(key)}
 	}
 	if err != nil {
 		return fmt.Errorf("witness %s: %w", id, err)
