@@ -39,3 +39,6 @@ func (l *Log) Waiting() int {
 
 // BusyTries is how often a publish is repeated that met another in flight.
 const BusyTries = busyTries
+
+// Conn is the log's connection.
+func (l *Log) Conn() *nats.Conn { return l.nc }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -267,25 +268,23 @@ func TestCallersThatStopWaiting(t *testing.T) {
 	id := begin(t, l, v, 1)
 	g := newGate(l)
 	var wg sync.WaitGroup
-	ctx := make([]context.Context, 4)
-	cancel := make([]context.CancelFunc, 4)
-	errs := make([]error, 4)
-	for i := range ctx {
-		ctx[i], cancel[i] = context.WithCancel(t.Context())
-		defer cancel[i]()
+	errs := make([]error, 3)
+	start := func(i int) context.CancelFunc {
+		ctx, cancel := context.WithCancel(t.Context())
+		wg.Go(func() { _, errs[i] = l.Append(ctx, v, id, nudge(strconv.Itoa(i))) })
+		return cancel
 	}
-	start := func(i int) {
-		wg.Go(func() { _, errs[i] = l.Append(ctx[i], v, id, nudge(fmt.Sprint(i))) })
-	}
-	start(0)
+	flying := start(0)
+	defer flying()
 	<-g.arrived
-	for i := 1; i < 3; i++ {
-		start(i)
-		until(t, "a waiting change", func() bool { return l.Waiting() == i })
-	}
-	cancel[1]() // in its lane: never written
+	waiting := start(1)
+	defer waiting()
+	until(t, "a waiting change", func() bool { return l.Waiting() == 1 })
+	defer start(2)()
+	until(t, "two waiting changes", func() bool { return l.Waiting() == 2 })
+	waiting() // in its lane: never written
 	until(t, "the change gone", func() bool { return l.Waiting() == 1 })
-	cancel[0]() // alone in flight: unknown
+	flying()    // alone in flight: unknown
 	<-g.arrived // the next one is in flight
 	close(g.open)
 	wg.Wait()

@@ -128,8 +128,8 @@ func (l *Log) page(ctx context.Context, stream, filter string, after uint64, fn 
 	if err != nil {
 		return message{}, err
 	}
-	inbox := l.nc.NewInbox()
-	sub, err := l.nc.SubscribeSync(inbox)
+	inbox, replies := l.nc.NewInbox(), make(chan *nats.Msg, pageMessages+1)
+	sub, err := l.nc.ChanSubscribe(inbox, replies)
 	if err != nil {
 		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
 	}
@@ -139,9 +139,12 @@ func (l *Log) page(ctx context.Context, stream, filter string, after uint64, fn 
 	}
 	last := message{seq: after}
 	for {
-		reply, err := sub.NextMsgWithContext(ctx)
-		if err != nil {
-			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, err)
+		// The library's own way to wait takes a stored status for the server's.
+		var reply *nats.Msg
+		select {
+		case reply = <-replies:
+		case <-ctx.Done():
+			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, context.Cause(ctx))
 		}
 		m, end, err := answered(reply)
 		switch {

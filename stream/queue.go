@@ -87,6 +87,9 @@ func (q *Queue) Next(ctx context.Context) (*Hint, error) {
 			return nil, err
 		}
 		h, err := q.take(ctx)
+		if d, ok := ctx.Deadline(); ok && time.Now().After(d) {
+			<-ctx.Done() // the library looks at the clock, not at the context
+		}
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				return nil, cause

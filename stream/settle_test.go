@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -25,10 +26,7 @@ func decimal(n uint64) string { return strconv.FormatUint(n, 10) }
 func record(sent *[]*nats.Msg, next stream.Publish) stream.Publish {
 	return func(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
 		c := *m
-		c.Header = nats.Header{}
-		for k, v := range m.Header {
-			c.Header[k] = v
-		}
+		c.Header = maps.Clone(m.Header)
 		*sent = append(*sent, &c)
 		return next(ctx, m)
 	}
@@ -206,7 +204,7 @@ func TestLostAnswerIsFoundBelowLaterRecords(t *testing.T) {
 		return func(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
 			ack, err := lossy(ctx, m)
 			if errors.Is(err, context.DeadlineExceeded) {
-				if _, err := rival.Append(t.Context(), rv, id, nudge("b")); err != nil {
+				if _, err := rival.Append(ctx, rv, id, nudge("b")); err != nil {
 					t.Errorf("rival: %v", err)
 				}
 			}
