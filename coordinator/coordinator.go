@@ -20,6 +20,7 @@ import (
 // Coordinator answers requests and sweeps. Make one with New and run it once.
 type Coordinator struct {
 	cfg        Config
+	views      *views
 	deployment atomic.Pointer[policy.Deployment]
 	ready      chan struct{} // closed by Run when requests are answered
 
@@ -33,7 +34,7 @@ func New(cfg Config) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Coordinator{cfg: cfg, ready: make(chan struct{}), alive: map[string]client.Alive{}}, nil
+	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]client.Alive{}}, nil
 }
 
 // Ready is closed when requests are answered: the settings are read and the
@@ -182,9 +183,13 @@ func (c *Coordinator) poke(s session.State) {
 	}
 }
 
-// append writes one change through the one append, on the mirror's views.
+// append writes one change through the one append, on the newest views.
 func (c *Coordinator) append(ctx context.Context, space session.ID, ch stream.Change) (stream.Done, error) {
-	return c.cfg.Log.Append(ctx, c.cfg.Store, space, ch)
+	done, err := c.cfg.Log.Append(ctx, c.views, space, ch)
+	if err == nil {
+		c.views.wrote(ctx, space, done)
+	}
+	return done, err
 }
 
 // feed lets the mirror read from the log.

@@ -57,34 +57,6 @@ func readLink(r pebble.Reader, id session.ID, seq session.Seq) (link session.Lin
 	return link, err == nil, errors.Join(err, closer.Close())
 }
 
-// messageID returns the id of an accepted message, under which a second one is
-// the same request. An answer to a question carries the question's id, not one
-// of its own.
-func messageID(e session.Event) (string, bool) {
-	if e.Class != session.ClassInbox && e.Class != session.ClassGenesis {
-		return "", false
-	}
-	switch p := e.Payload.(type) {
-	case *session.UserMessage:
-		return p.ID, true
-	case *session.Interrupt:
-		return p.ID, true
-	case *session.Cancel:
-		return p.ID, true
-	case *session.Nudge:
-		return p.ID, true
-	case *session.Expired:
-		return p.ID, true
-	case *session.Budget:
-		return p.ID, true
-	case *session.Closed:
-		return p.ID, true
-	case *session.Archived:
-		return p.ID, true
-	}
-	return "", false
-}
-
 // readMessage finds the event that accepted a message.
 func readMessage(r pebble.Reader, id session.ID, message string) (seq session.Seq, ok bool, err error) {
 	value, closer, err := r.Get(messageKey(id, message))

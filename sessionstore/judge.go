@@ -177,7 +177,7 @@ func (b *batch) accept(w *work, events []session.Event) error {
 		if err := b.b.Set(eventKey(w.ID, e.Seq), encodeEvent(e), nil); err != nil {
 			return err
 		}
-		if id, ok := messageID(e); ok {
+		if id, ok := session.MessageID(e); ok {
 			if err := b.keepMessage(w.ID, id, e.Seq); err != nil {
 				return err
 			}

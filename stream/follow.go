@@ -21,8 +21,9 @@ const (
 )
 
 // Follow calls fn with every record of a partition after a stream sequence, in
-// order, in batches of up to 512 records or what comes in 5 ms. Hole is set where
-// stream sequences are missing in front of a record. It returns when ctx ends,
+// order, in batches of up to 512 records or what comes in 5 ms; a record behind
+// which nothing waits does not wait either. Hole is set where stream sequences are
+// missing in front of a record. It returns when ctx ends,
 // when fn fails, or with [ErrReset] when the delivery broke: the caller then
 // checks its watermark and follows again from it.
 //
@@ -98,12 +99,13 @@ func (f *follower) collect(ctx context.Context, messages jetstream.MessagesConte
 	var batch []message
 	for deadline := time.Now().Add(followWait); err == nil; {
 		var m message
-		if m, err = f.check(msg); err != nil {
+		var last bool
+		if m, last, err = f.check(msg); err != nil {
 			break
 		}
 		batch = append(batch, m)
 		left := time.Until(deadline)
-		if len(batch) == followBatch || left <= 0 {
+		if last || len(batch) == followBatch || left <= 0 {
 			return batch, nil
 		}
 		if msg, err = messages.Next(jetstream.NextMaxWait(left)); errors.Is(err, nats.ErrTimeout) {
@@ -114,17 +116,19 @@ func (f *follower) collect(ctx context.Context, messages jetstream.MessagesConte
 }
 
 // check holds a delivery to the consumer's own count: a gap in it is a message
-// that was lost on the way, not one that the stream lacks.
-func (f *follower) check(msg jetstream.Msg) (message, error) {
+// that was lost on the way, not one that the stream lacks. Last reports that
+// nothing waited behind it.
+func (f *follower) check(msg jetstream.Msg) (m message, last bool, err error) {
 	meta, err := msg.Metadata()
 	if err != nil {
-		return message{}, err
+		return message{}, false, err
 	}
 	if meta.Sequence.Consumer != f.delivered+1 {
-		return message{}, fmt.Errorf("delivery %d came after %d", meta.Sequence.Consumer, f.delivered)
+		return message{}, false, fmt.Errorf("delivery %d came after %d", meta.Sequence.Consumer, f.delivered)
 	}
 	f.delivered++
-	return message{subject: msg.Subject(), seq: meta.Sequence.Stream, header: msg.Headers(), data: msg.Data()}, nil
+	m = message{subject: msg.Subject(), seq: meta.Sequence.Stream, header: msg.Headers(), data: msg.Data()}
+	return m, meta.NumPending == 0, nil
 }
 
 // deliver gives messages to fn as records. What stands in no session's space was

@@ -41,8 +41,9 @@ func merge(id session.ID, v session.View, group []*waiting) merged {
 			m.left = group[i:]
 			return m
 		case !idle:
-			m.add(p)
-			at.advance(p)
+			if m.add(p); i < len(group)-1 {
+				at.advance(p)
+			}
 		}
 		m.members = append(m.members, w)
 	}
@@ -122,31 +123,8 @@ func (a *ahead) advance(p piece) {
 	a.State = p.state
 	for _, e := range p.section.Events {
 		a.links[e.Seq] = e.Link
-		if id := messageID(e.Payload); id != "" {
+		if id, ok := session.MessageID(e); ok {
 			a.ids[id] = true
 		}
 	}
-}
-
-// messageID is the id that an event of class inbox was accepted under.
-func messageID(p session.Payload) string {
-	switch p := p.(type) {
-	case *session.UserMessage:
-		return p.ID
-	case *session.Interrupt:
-		return p.ID
-	case *session.Cancel:
-		return p.ID
-	case *session.Nudge:
-		return p.ID
-	case *session.Expired:
-		return p.ID
-	case *session.Budget:
-		return p.ID
-	case *session.Closed:
-		return p.ID
-	case *session.Archived:
-		return p.ID
-	}
-	return ""
 }
