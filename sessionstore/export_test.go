@@ -1,6 +1,8 @@
 package sessionstore
 
 import (
+	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -49,6 +51,22 @@ func DropEvent(t testing.TB, s *Store, id session.ID, seq session.Seq) {
 	t.Helper()
 	if err := s.db.Delete(eventKey(id, seq), pebble.Sync); err != nil {
 		t.Fatalf("drop event: %v", err)
+	}
+}
+
+// TamperEvent changes the time in an event's line.
+func TamperEvent(t testing.TB, s *Store, id session.ID, seq session.Seq) {
+	t.Helper()
+	value, closer, err := s.db.Get(eventKey(id, seq))
+	if err != nil {
+		t.Fatalf("tamper with event: %v", err)
+	}
+	changed := bytes.Replace(value, []byte(`"time":1`), []byte(`"time":2`), 1)
+	if bytes.Equal(changed, value) {
+		t.Fatal("tamper with event: nothing to change")
+	}
+	if err := errors.Join(closer.Close(), s.db.Set(eventKey(id, seq), changed, pebble.Sync)); err != nil {
+		t.Fatalf("tamper with event: %v", err)
 	}
 }
 

@@ -122,6 +122,22 @@ func TestMissingDataIsDamageNotAShorterLog(t *testing.T) {
 			func(s *sessionstore.Store) { sessionstore.DropEvent(t, s, a, tp.states[a].Next-1) },
 			func(s *sessionstore.Store) error { return s.Events(a, 0, 0, func(session.Event) error { return nil }) },
 		},
+		"another event": {
+			func(s *sessionstore.Store) { sessionstore.TamperEvent(t, s, a, 5) },
+			func(s *sessionstore.Store) error { return s.Events(a, 5, 6, func(session.Event) error { return nil }) },
+		},
+		"another first event": {
+			func(s *sessionstore.Store) { sessionstore.TamperEvent(t, s, a, 0) },
+			func(s *sessionstore.Store) error { return s.Events(a, 0, 1, func(session.Event) error { return nil }) },
+		},
+		"another first event of a fork": {
+			func(s *sessionstore.Store) {
+				sessionstore.TamperEvent(t, s, forked, tp.states[forked].Header.FirstLiveSeq)
+			},
+			func(s *sessionstore.Store) error {
+				return s.Events(forked, 0, 0, func(session.Event) error { return nil })
+			},
+		},
 		"an event of the prefix": {
 			func(s *sessionstore.Store) { sessionstore.DropEvent(t, s, a, 2) },
 			func(s *sessionstore.Store) error {
@@ -391,6 +407,27 @@ func TestViewWaitsAndAnswersOfOneTail(t *testing.T) {
 	}
 	if !later.Has(first) || !later.Has(second) {
 		t.Error("second view has not both messages")
+	}
+}
+
+// The same message may be accepted again by mistake. A view of the log before
+// that must still find it.
+func TestViewFindsAMessageThatIsAcceptedAgain(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	id := tp.root()
+	m := tp.message(session.FromUser)
+	tp.add(id, session.ClassInbox, m)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	v, err := s.View(t.Context(), id, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tp.add(id, session.ClassInbox, m)
+	apply(t, s, tp.raws)
+	if !v.Has(m.ID) {
+		t.Errorf("the earlier view lost message %s", m.ID)
 	}
 }
 
