@@ -56,11 +56,9 @@ func (l *Log) giveUp(ctx context.Context, space session.ID, w *waiting) (Done, e
 // lead appends the head of a lane and what may share its record. It stays until
 // that is settled, even if its own context has ended, as long as others wait.
 func (l *Log) lead(ctx context.Context, v Viewer, space session.ID) {
-	flying, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	f := &flight{cancel: cancel}
+	f := &flight{}
 	group := l.lanes.take(space, f)
-	stop := context.AfterFunc(ctx, func() { f.leave(group[0]) })
+	flying, stop := f.start(ctx, group[0])
 	defer stop()
 	if group[0].change.Genesis != nil {
 		l.lanes.pass(space, l.bear(flying, v, space, group[0]))

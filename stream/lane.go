@@ -46,16 +46,30 @@ func (w *waiting) settle(d Done, err error) {
 // flight is an append on its way for several callers. It is cancelled when none
 // of them waits for it any more.
 type flight struct {
-	cancel context.CancelFunc
 	mu     sync.Mutex
-	here   []*waiting // guarded by mu
+	here   []*waiting         // guarded by mu
+	cancel context.CancelFunc // guarded by mu, nil for a caller alone
+}
+
+// start returns the context of the flight: the leader's own if it is alone, else
+// one that ends when everybody has left. The leader calls stop when it is over.
+func (f *flight) start(ctx context.Context, leader *waiting) (flying context.Context, stop func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.here) == 1 && f.here[0] == leader {
+		return ctx, func() {}
+	}
+	flying, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f.cancel = cancel
+	watched := context.AfterFunc(ctx, func() { f.leave(leader) })
+	return flying, func() { watched(); cancel() }
 }
 
 func (f *flight) leave(w *waiting) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.here = slices.DeleteFunc(f.here, func(o *waiting) bool { return o == w })
-	if len(f.here) == 0 {
+	if len(f.here) == 0 && f.cancel != nil {
 		f.cancel()
 	}
 }
