@@ -84,6 +84,7 @@ func newRuling(s *session.State, d *Deployment, c Call) ruling {
 	if c.Wish != nil {
 		defaults := d.Defaults
 		r.shared.Defaults = &defaults
+		r.shared.LeftOut = d.Composition.leftOut()
 	}
 	return r
 }

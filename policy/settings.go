@@ -48,6 +48,21 @@ type Composition struct {
 	Presets   bool `json:"presets"`
 }
 
+// leftOut names what is not composed, as a delegation's decision does.
+func (c Composition) leftOut() []session.Capability {
+	var out []session.Capability
+	if !c.Approvals {
+		out = append(out, session.CapabilityApprovals)
+	}
+	if !c.Presets {
+		out = append(out, session.CapabilityPresets)
+	}
+	if !c.Sandbox {
+		out = append(out, session.CapabilitySandbox)
+	}
+	return out
+}
+
 // Caps bound what delegations may start (SPEC 4.6).
 type Caps struct {
 	Depth int `json:"depth"` // of a child below its root

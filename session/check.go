@@ -190,6 +190,11 @@ func (p *ToolDecision) check() error {
 	if p.Defaults != nil && (!p.Defaults.Sandbox.Valid() || !p.Defaults.Approval.Valid()) {
 		return foreign(p, "defaults", string(p.Defaults.Sandbox)+"+"+string(p.Defaults.Approval))
 	}
+	for i, c := range p.LeftOut {
+		if !c.Valid() || (i > 0 && c <= p.LeftOut[i-1]) {
+			return foreign(p, "leftOut", string(c))
+		}
+	}
 	return firstErr(p.Basis.check(p), stage(p, p.By), callID(p, p.CallID))
 }
 

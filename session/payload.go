@@ -325,6 +325,9 @@ type ToolDecision struct {
 	Revision  uint64      `json:"revision"`
 	Settings  string      `json:"settings,omitempty"`
 	Defaults  *Defaults   `json:"defaults,omitempty"`
+	// LeftOut names, in order, the capabilities that the deployment had not when
+	// a delegation was decided (SPEC 2.6).
+	LeftOut []Capability `json:"leftOut,omitempty"`
 }
 
 // Basis names what a decision was made from, so that it can be checked later

@@ -119,6 +119,7 @@ func callSamples() []session.Payload {
 			CallID: "1.1.0", Verdict: session.Allow, Mode: session.WorkspaceWrite, Basis: sampleBasis(), By: session.StagePolicy,
 			Child: childID, ChildLink: &link, Revision: 7, Settings: "sha256:1",
 			Defaults: &session.Defaults{Sandbox: session.ReadOnly, Approval: session.Ask},
+			LeftOut:  []session.Capability{session.CapabilityApprovals, session.CapabilitySandbox},
 		},
 		&session.ToolDecision{
 			CallID: "1.1.0", Verdict: session.Deny, Mode: session.ReadOnly, Basis: sampleBasis(), By: "rule:no-push", Reason: "push", Final: true,

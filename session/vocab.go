@@ -173,6 +173,21 @@ const (
 	Fork  Kind = "fork"
 )
 
+// Capability is one of the three that a deployment may leave out (SPEC 2.6).
+type Capability string
+
+// The capabilities, in the order of their names.
+const (
+	CapabilityApprovals Capability = "approvals"
+	CapabilityPresets   Capability = "presets"
+	CapabilitySandbox   Capability = "sandbox"
+)
+
+// Valid reports whether c is in the closed vocabulary.
+func (c Capability) Valid() bool {
+	return c == CapabilityApprovals || c == CapabilityPresets || c == CapabilitySandbox
+}
+
 // Codes that stand in the log and that programs match on.
 const (
 	CodeToolNotStarted     = "TOOL_NOT_STARTED"

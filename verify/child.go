@@ -93,7 +93,7 @@ func (r *run) checkDelegation(h *history, flag flagger) {
 // checkCapture is I1: the policy events and the filter of the first batch are
 // exactly the derived ones.
 func (r *run) checkCapture(h *history, d delegation, a wish, flag flagger) {
-	want, err := r.table.derive(d, a)
+	want, err := r.table.without(d.decision.LeftOut).derive(d, a)
 	if err != nil {
 		flag("I1", "4.11", "should have been refused: %v", err)
 		return
@@ -141,13 +141,14 @@ func (r *run) checkWidth(h *history, d delegation, flag flagger) {
 	case child.sandbox.seq == nil && d.at.sandbox.seq != nil:
 		flag("I12", "4.2", "follows the default, its parent %s was switched to %q at seq %d", h.parent.id, have, *d.at.sandbox.seq)
 	}
-	if r.table.approvals && child.approval.value != session.Never {
+	t := r.table.without(d.decision.LeftOut)
+	if t.approvals && child.approval.value != session.Never {
 		flag("I12", "4.2", "may ask: its approvals are not pinned to %q", session.Never)
 	}
 	if !within(h.filter, d.filter) {
 		flag("I12", "4.11", "has tools that the filter of its parent %s stops", h.parent.id)
 	}
-	if got == session.DangerFullAccess && r.table.current(d.at, def) == session.PresetAuto && r.table.current(child, def) != session.PresetAuto {
+	if got == session.DangerFullAccess && t.current(d.at, def) == session.PresetAuto && t.current(child, def) != session.PresetAuto {
 		flag("I12", "6.1", "its parent %s was under preset %q and its own calls are not reviewed", h.parent.id, session.PresetAuto)
 	}
 }

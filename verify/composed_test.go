@@ -45,8 +45,7 @@ func TestComposedTreesAreClean(t *testing.T) {
 		for range rapid.IntRange(2, 25).Draw(rt, "acts") {
 			g.act(rapid.SampledFrom(g.ids).Draw(rt, "session"))
 		}
-		opt := verify.Options{WithoutApprovals: !g.d.Composition.Approvals, WithoutPresets: !g.d.Composition.Presets}
-		r, err := verify.Run(t.Context(), g.stream, opt)
+		r, err := verify.Run(t.Context(), g.stream, verify.Options{})
 		if err != nil {
 			rt.Fatal(err)
 		}

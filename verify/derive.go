@@ -9,7 +9,8 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// table is the preset table and which capabilities stand beside it.
+// table is the preset table and which capabilities stand beside it. A delegation's
+// decision names those that were left out (SPEC 2.6).
 type table struct {
 	rows      []Bundle
 	approvals bool
@@ -26,7 +27,14 @@ func newTable(opt Options) table {
 			{session.PresetFullAccess, session.DangerFullAccess, session.Never},
 		}
 	}
-	return table{rows, !opt.WithoutApprovals, !opt.WithoutPresets}
+	return table{rows: rows, approvals: true, presets: true}
+}
+
+// without is the table of a deployment that leaves capabilities out.
+func (t table) without(left []session.Capability) table {
+	t.approvals = !slices.Contains(left, session.CapabilityApprovals)
+	t.presets = !slices.Contains(left, session.CapabilityPresets)
+	return t
 }
 
 // current is SPEC 2.3. Where approvals are left out nothing is pinned and that

@@ -58,10 +58,6 @@ type Options struct {
 	AtRest bool
 	// Presets is the deployment's table; nil is the shipped one.
 	Presets []Bundle
-	// WithoutApprovals and WithoutPresets name capabilities that the deployment
-	// leaves out (SPEC 2.6): nothing is pinned, no identity is derived.
-	WithoutApprovals bool
-	WithoutPresets   bool
 }
 
 // Progress says how far a run is.

@@ -100,16 +100,13 @@ Each finding names session, seq and clause; with one or more the command fails.`
 	return cmd
 }
 
-// verifyOptions are the deployment's table and composition.
+// verifyOptions are the deployment's table.
 func (d *deployment) verifyOptions(ctx context.Context) (verify.Options, error) {
 	info, err := d.info(ctx)
 	if err != nil {
 		return verify.Options{}, err
 	}
-	opt := verify.Options{
-		WithoutApprovals: !info.Settings.Composition.Approvals,
-		WithoutPresets:   !info.Settings.Composition.Presets,
-	}
+	var opt verify.Options
 	for _, b := range info.Settings.Presets {
 		opt.Presets = append(opt.Presets, verify.Bundle{Name: b.Name, Sandbox: b.Sandbox, Approval: b.Approval})
 	}
