@@ -17,23 +17,44 @@ type records struct {
 	root session.ID // empty for all
 }
 
-// Sessions implements verify.Source.
-func (r records) Sessions(ctx context.Context) ([]session.ID, error) {
-	var ids []session.ID
+// each calls fn with every session.
+func (r records) each(ctx context.Context, fn func(client.Summary) error) error {
 	in := client.ListRequest{Head: r.d.head, Root: r.root}
 	for {
 		var out client.ListReply
 		if err := r.d.Call(ctx, client.MethodList, in, &out); err != nil {
-			return nil, err
+			return err
 		}
 		if len(out.Sessions) == 0 {
-			return ids, nil
+			return nil
 		}
 		for _, s := range out.Sessions {
-			ids = append(ids, s.Header.ID)
+			if err := fn(s); err != nil {
+				return err
+			}
+			in.AfterID = s.Header.ID
 		}
-		in.AfterID = ids[len(ids)-1]
 	}
+}
+
+// Sessions implements verify.Source.
+func (r records) Sessions(ctx context.Context) ([]session.ID, error) {
+	var ids []session.ID
+	err := r.each(ctx, func(s client.Summary) error {
+		ids = append(ids, s.Header.ID)
+		return nil
+	})
+	return ids, err
+}
+
+// Rows implements verify.Mirror.
+func (r records) Rows(ctx context.Context, fn func(verify.Row) error) error {
+	return r.each(ctx, func(s client.Summary) error {
+		return fn(verify.Row{
+			ID: s.Header.ID, Next: s.Next, Link: s.Link,
+			Sandbox: s.Overrides.Sandbox, Approval: s.Overrides.Approval, Preset: s.Overrides.Preset,
+		})
+	})
 }
 
 // Records implements verify.Source.
@@ -92,6 +113,7 @@ Each finding names session, seq and clause; with one or more the command fails.`
 				if err != nil {
 					return err
 				}
+				opt.Mirror = src
 				return a.verify(cmd.Context(), src, opt)
 			})
 		},

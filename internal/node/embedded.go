@@ -114,19 +114,7 @@ func (e *Embedded) provision(ctx context.Context, cfg EmbeddedConfig) error {
 }
 
 func (e *Embedded) provisionStreams(ctx context.Context, lease time.Duration, logger *slog.Logger) error {
-	nc, err := Connect(e.Credentials(broker.Provisioner, string(broker.Provisioner)), logger)
-	if err != nil {
-		return err
-	}
-	defer nc.Close()
-	log, err := stream.New(nc, stream.Config{})
-	if err != nil {
-		return err
-	}
-	if err := log.Provision(ctx, stream.ProvisionConfig{AckWait: lease, LiveTTL: lease}); err != nil {
-		return fmt.Errorf("provision the broker: %w", err)
-	}
-	return nil
+	return Provision(ctx, e.Credentials(broker.Provisioner, string(broker.Provisioner)), stream.Config{}, lease, logger)
 }
 
 // Credentials returns what an identity of this start connects with. It must be

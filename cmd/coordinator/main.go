@@ -1,0 +1,117 @@
+// Command coordinator is one coordinator of a fleet: the service that validates,
+// delegates, mirrors the logs and sweeps.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/entail-fleet/entail/internal/node"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stderr, os.LookupEnv)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "coordinator:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	credentials, provisioner, tokens, models string
+	defaultSandbox, reviewer                 string
+	replicas                                 int
+	level                                    slog.Level
+	cfg                                      node.CoordinatorConfig
+}
+
+func (o *options) flags(out io.Writer) *flag.FlagSet {
+	fs := flag.NewFlagSet("coordinator", flag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.StringVar(&o.cfg.Name, "name", "c1", "unique `name` among the fleet's coordinators")
+	fs.StringVar(&o.credentials, "credentials", "", "`file` with this coordinator's broker credentials, mode 0600, or /dev/fd/N")
+	fs.StringVar(&o.provisioner, "provisioner-credentials", "", "`file` with the provisioner's; with it streams and buckets are made at the start")
+	fs.StringVar(&o.tokens, "tokens", "", "`file` with the digests of the tokens that may ask")
+	fs.StringVar(&o.cfg.Store, "store", "store", "`directory` of the mirror")
+	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count; the same for ever")
+	fs.IntVar(&o.replicas, "replicas", 1, "copies of each stream: 1, or 3 and more")
+	fs.StringVar(&o.models, "models", "", "models that the workers offer, as `provider:name,...`; default any")
+	fs.StringVar(&o.cfg.Durability, "durability", "as the broker is configured", "what info says of the broker's sync level")
+	fs.StringVar(&o.defaultSandbox, "default-sandbox", "", "the fleet's default sandbox `mode`; kept when not given")
+	fs.StringVar(&o.reviewer, "reviewer", "", "`who` reviews calls under the preset auto: none or delegate-only; kept when not given")
+	fs.DurationVar(&o.cfg.Wishes.Lease, "lease", 0, "how long a claim outlives its worker's last sign of life; kept when not given, 30s at first")
+	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
+	return fs
+}
+
+// run runs the coordinator until ctx ends.
+func run(ctx context.Context, args []string, out io.Writer, lookup func(string) (string, bool)) error {
+	var o options
+	fs := o.flags(out)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := node.Overlay(fs, lookup); err != nil {
+		return err
+	}
+	if o.credentials == "" || o.tokens == "" {
+		return errors.New("-credentials and -tokens are needed; -help lists the flags")
+	}
+	creds, err := node.ReadCredentials(o.credentials)
+	if err != nil {
+		return err
+	}
+	if o.cfg.Tokens, err = node.ReadTokens(o.tokens); err != nil {
+		return err
+	}
+	if o.models != "" {
+		o.cfg.Models = strings.Split(o.models, ",")
+	}
+	o.cfg.Wishes.DefaultSandbox, o.cfg.Wishes.Reviewer = session.SandboxMode(o.defaultSandbox), policy.Reviewer(o.reviewer)
+	if err := o.cfg.Wishes.Validate(); err != nil {
+		return err
+	}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		o.cfg.Version = info.Main.Version
+	}
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: o.level}))
+	if err := o.provision(ctx, log); err != nil {
+		return err
+	}
+	return node.Coordinator(ctx, creds, o.cfg, log, func() { log.Info("ready", "coordinator", o.cfg.Name) })
+}
+
+// provision makes what the fleet needs, if this coordinator was given the right.
+func (o *options) provision(ctx context.Context, log *slog.Logger) error {
+	if o.provisioner == "" {
+		return nil
+	}
+	creds, err := node.ReadCredentials(o.provisioner)
+	if err != nil {
+		return err
+	}
+	lease := o.cfg.Wishes.Lease
+	if lease == 0 {
+		lease = time.Duration(policy.DefaultSettings().Lease)
+	}
+	return node.Provision(ctx, creds, stream.Config{Partitions: o.cfg.Partitions, Replicas: o.replicas}, lease, log)
+}

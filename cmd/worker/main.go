@@ -1,0 +1,120 @@
+// Command worker is one worker of a fleet: it drives turns and runs what is
+// allowed behind the fence.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/internal/node"
+	"github.com/entail-fleet/entail/sandbox"
+)
+
+func main() {
+	// This binary is also the launcher of confined calls.
+	sandbox.Main()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	err := run(ctx, os.Args[1:], os.Stderr, os.LookupEnv)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	credentials, hidden string
+	level               slog.Level
+	cfg                 node.WorkerConfig
+}
+
+func (o *options) flags(out io.Writer) *flag.FlagSet {
+	fs := flag.NewFlagSet("worker", flag.ContinueOnError)
+	fs.SetOutput(out)
+	fs.StringVar(&o.credentials, "credentials", "", "`file` with this worker's broker credentials, mode 0600, or /dev/fd/N; the worker's name is in it")
+	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count")
+	fs.IntVar(&o.cfg.Concurrency, "concurrency", 4, "how many sessions to drive at once")
+	fs.StringVar(&o.hidden, "hidden", "", "`paths` that no confined call may reach, joined by commas; the credentials file is one")
+	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
+	return fs
+}
+
+// run runs the worker until ctx ends. Keys of model endpoints come from
+// OPENAI_API_KEY and DEEPSEEK_API_KEY or from the files that these names with
+// _FILE give.
+func run(ctx context.Context, args []string, out io.Writer, lookup func(string) (string, bool)) error {
+	var o options
+	fs := o.flags(out)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if err := node.Overlay(fs, lookup); err != nil {
+		return err
+	}
+	if o.credentials == "" {
+		return errors.New("-credentials is needed; -help lists the flags")
+	}
+	creds, err := node.ReadCredentials(o.credentials)
+	if err != nil {
+		return err
+	}
+	endpoints, err := endpointsOf(lookup)
+	if err != nil {
+		return err
+	}
+	o.cfg.Name = creds.Name
+	o.cfg.Hidden = hiddenPaths(o.credentials, o.hidden)
+	if path, ok := lookup("PATH"); ok {
+		o.cfg.Env = []string{"PATH=" + path}
+	}
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: o.level})).With("worker", creds.Name)
+	order := node.Order{Credentials: creds, Endpoints: endpoints}
+	return node.Worker(ctx, order, o.cfg, log, func() { log.Info("ready") })
+}
+
+// hiddenPaths adds the credentials file to the paths that were named.
+func hiddenPaths(credentials, list string) []string {
+	var out []string
+	if !strings.HasPrefix(credentials, "/dev/fd/") {
+		out = append(out, credentials)
+	}
+	for path := range strings.SplitSeq(list, ",") {
+		if path != "" {
+			out = append(out, path)
+		}
+	}
+	return out
+}
+
+// endpointsOf reads keys and addresses of model endpoints.
+func endpointsOf(lookup func(string) (string, bool)) (map[string]broker.Secret, error) {
+	out := map[string]broker.Secret{}
+	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL"} {
+		if v, ok := lookup(name); ok && v != "" {
+			out[name] = broker.NewSecret(v)
+		}
+		file, ok := lookup(name + "_FILE")
+		if !ok || file == "" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s_FILE: %w", name, err)
+		}
+		out[name] = broker.NewSecret(strings.TrimSpace(string(text)))
+	}
+	return out, nil
+}
