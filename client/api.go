@@ -206,6 +206,17 @@ type Summary struct {
 	Stopped   string                 `json:"stopped,omitempty"`
 	Worker    string                 `json:"worker,omitempty"`
 	Open      bool                   `json:"open,omitempty"`
+	// Link is the link after the log's last event, Overrides what the mirror has
+	// folded of the three knobs. Only verify needs them.
+	Link      session.Link `json:"link"`
+	Overrides Overrides    `json:"overrides"`
+}
+
+// Overrides are the values that a log itself set; an empty one was never set.
+type Overrides struct {
+	Sandbox  session.SandboxMode    `json:"sandbox,omitempty"`
+	Approval session.ApprovalPolicy `json:"approval,omitempty"`
+	Preset   session.Preset         `json:"preset,omitempty"`
 }
 
 // ListReply holds sessions.

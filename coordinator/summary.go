@@ -19,6 +19,7 @@ func (c *Coordinator) summary(e sessionstore.Entry) client.Summary {
 	out := client.Summary{
 		Header: s.Header, Next: s.Next, Tail: e.Tail, Turn: s.Turn, Steps: s.Steps, Calls: s.Calls, Denials: s.Denials,
 		Text: s.Text, Pending: len(s.Pending), LastEnd: s.LastEnd, Voids: e.Voids, Open: s.Open != nil,
+		Link: s.Link, Overrides: client.Overrides{Sandbox: s.Knobs.Sandbox.Value, Approval: s.Knobs.Approval.Value, Preset: s.Knobs.Preset.Value},
 		Sandbox: eff.Sandbox, Approvals: eff.Approval, Preset: policy.Current(s.Knobs, d),
 	}
 	out.Header.ID = e.ID // a session whose genesis was refused has no header
