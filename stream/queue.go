@@ -76,7 +76,8 @@ type Hint struct {
 	// Deliveries counts how often the hint was given out, this time included.
 	Deliveries uint64
 
-	msg jetstream.Msg
+	msg     jetstream.Msg
+	timeout time.Duration
 }
 
 // Next waits for a hint. It takes one at a time: a hint in a buffer would lose
@@ -126,13 +127,16 @@ func (q *Queue) take(ctx context.Context) (*Hint, error) {
 		return nil, msg.Term() // stands in no log
 	}
 	return &Hint{
-		Address: a, Session: a.Session, StreamSeq: meta.Sequence.Stream, Deliveries: meta.NumDelivered, msg: msg,
+		Address: a, Session: a.Session, StreamSeq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
+		msg: msg, timeout: q.log.cfg.Timeout,
 	}, nil
 }
 
 // Ack takes the hint out of the queue and returns when the server has said so.
-// It is right only on a stable fact.
+// It is right only on a stable fact. If it fails the hint may come again.
 func (h *Hint) Ack(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, h.timeout)
+	defer cancel()
 	if err := h.msg.DoubleAck(ctx); err != nil {
 		return fmt.Errorf("acknowledge the hint of %s at %d: %w", h.Session, h.StreamSeq, err)
 	}
