@@ -161,3 +161,20 @@ func (d *deployment) void(id session.ID, at uint64, typ session.Type, before ses
 		d.t.Errorf("the session has %s", p.Sandbox)
 	}
 }
+
+// A message in no session's space is accounted for and stops nothing.
+func TestSPEC1_4_AStrayMessageStopsNothing(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	root := d.root()
+	d.claim(root)
+	nc := d.broker.Conn(t, broker.Worker, "w1")
+	for _, subject := range []string{"entail.log.0.junk.junk.turn", "entail.log.0." + string(root) + ".other.turn"} {
+		_, err := nc.Request(subject, []byte("junk"), 5*time.Second)
+		d.must(err)
+	}
+	d.spawn(root)
+	info, err := d.log.Info(t.Context(), 0)
+	d.must(err)
+	d.must(d.store.WaitFor(t.Context(), 0, info.LastSeq))
+}

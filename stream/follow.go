@@ -23,7 +23,9 @@ const (
 // Follow calls fn with every record of a partition after a stream sequence, in
 // order, in batches of up to 512 records or what comes in 5 ms; a record behind
 // which nothing waits does not wait either. Hole is set where stream sequences are
-// missing in front of a record. It returns when ctx ends,
+// missing in front of a record. A message that stands in no session's space was
+// put there with a worker's key and is part of no log; it comes with a zero
+// Address, so that its sequence is accounted for. Follow returns when ctx ends,
 // when fn fails, or with [ErrReset] when the delivery broke: the caller then
 // checks its watermark and follows again from it.
 //
@@ -131,8 +133,7 @@ func (f *follower) check(msg jetstream.Msg) (m message, last bool, err error) {
 	return m, meta.NumPending == 0, nil
 }
 
-// deliver gives messages to fn as records. What stands in no session's space was
-// put there by a worker's key and is no part of any log.
+// deliver gives messages to fn as records.
 func (f *follower) deliver(batch []message, fn func([]session.Raw) error) error {
 	raws := make([]session.Raw, 0, len(batch))
 	hole := false
@@ -142,10 +143,7 @@ func (f *follower) deliver(batch []message, fn func([]session.Raw) error) error 
 		}
 		hole = hole || m.seq != f.last+1
 		f.last = m.seq
-		raw, err := m.record()
-		if err != nil {
-			continue
-		}
+		raw := m.any()
 		raw.Hole, hole = hole, false
 		raws = append(raws, raw)
 	}

@@ -2,10 +2,13 @@ package stream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/entail-fleet/entail/session"
 )
 
 // Info is the state of one partition's stream.
@@ -21,7 +24,8 @@ type Info struct {
 	MaxBytes uint64
 }
 
-// Info asks the leader for the state of a partition's stream.
+// Info asks the leader for the state of a partition's stream. One that is gone is
+// [session.ErrNotFound].
 func (l *Log) Info(ctx context.Context, partition int) (Info, error) {
 	i, err := l.info(ctx, partition)
 	if err != nil {
@@ -60,6 +64,9 @@ func (l *Log) info(ctx context.Context, partition int, opts ...jetstream.StreamI
 	var i *jetstream.StreamInfo
 	if err == nil {
 		i, err = s.Info(ctx, opts...)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("%w: %w", session.ErrNotFound, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask for stream %s: %w", StreamName(partition), err)

@@ -27,17 +27,24 @@ type message struct {
 // record reads a message as a record. Only the session's chain says whether it
 // is one.
 func (m message) record() (session.Raw, error) {
-	a, ok := place(m.subject)
-	if !ok {
+	raw := m.any()
+	if raw.Address == (session.Address{}) {
 		return session.Raw{}, fmt.Errorf("stream sequence %d: subject %q is in no session's space", m.seq, m.subject)
 	}
+	return raw, nil
+}
+
+// any reads a message as a record whose address is zero when it stands in no
+// session's space.
+func (m message) any() session.Raw {
+	a, _ := place(m.subject)
 	headers := make(map[string]string, len(m.header))
 	for k, v := range m.header {
 		if len(v) > 0 {
 			headers[k] = v[0]
 		}
 	}
-	return session.Raw{StreamSeq: m.seq, Address: a, Headers: headers, Body: m.data}, nil
+	return session.Raw{StreamSeq: m.seq, Address: a, Headers: headers, Body: m.data}
 }
 
 // getRequest asks for messages: one at a sequence, the first ones at or after it

@@ -145,12 +145,12 @@ func (l *Log) Tail(ctx context.Context, id session.ID) (uint64, error) {
 	return raw.StreamSeq, nil
 }
 
-// At reads the record at a stream sequence from the stream's leader. A sequence
-// that holds none is [session.ErrNotFound].
+// At reads the record at a stream sequence from the stream's leader, as Follow
+// gives it. A sequence that holds nothing is [session.ErrNotFound].
 func (l *Log) At(ctx context.Context, partition int, seq uint64) (session.Raw, error) {
-	raw, err := l.leader(ctx, partition, getRequest{Seq: seq})
+	m, err := l.get(ctx, StreamName(partition), getRequest{Seq: seq})
 	if err != nil {
 		return session.Raw{}, fmt.Errorf("record at %d of partition %d: %w", seq, partition, err)
 	}
-	return raw, nil
+	return m.any(), nil
 }
