@@ -165,6 +165,8 @@ func (f Facts) seenRevision() uint64 {
 		return 0
 	}
 	e, _ := f.at(at - 1)
-	d, _ := e.Payload.(*session.ToolDecision) //nolint:errcheck // matched above
-	return d.Revision
+	if d, ok := e.Payload.(*session.ToolDecision); ok {
+		return d.Revision
+	}
+	return 0
 }

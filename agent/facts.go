@@ -71,9 +71,6 @@ func (f Facts) at(seq session.Seq) (session.Event, bool) {
 	return f.Events[i], true
 }
 
-// own returns the events that are the session's own.
-func (f Facts) own() []session.Event { return f.since(f.State.Header.FirstLiveSeq) }
-
 // since returns the events from a seq on.
 func (f Facts) since(seq session.Seq) []session.Event {
 	if len(f.Events) == 0 || seq <= f.Events[0].Seq {

@@ -301,7 +301,7 @@ func (r rules) explore() (visited int, stuck *situation) {
 		return i
 	}
 	add(begin())
-	for i := 0; i < len(all); i++ {
+	for i := 0; i < len(all); i++ { //nolint:intrange // all grows meanwhile
 		r.next(all[i], func(t situation, fault bool) {
 			if j := add(t); !fault {
 				back[j] = append(back[j], int32(i))

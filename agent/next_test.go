@@ -188,110 +188,133 @@ func endTurn(k session.EndKind) session.Payload {
 	return &session.TurnEnd{Turn: 1, Reason: session.EndReason{Kind: k}}
 }
 
-// TestNext is a table of every kind of log that a driver can find: the record it
-// writes first, by its types, and what it does then.
+// logRow is a kind of log that a driver can find: how it came to be, the record
+// that is written first, by its types, and what is done then.
+type logRow struct {
+	name   string
+	build  func(*ledger) *ledger
+	record string
+	then   agent.Kind
+}
+
+// finish is how a turn ends whose step is open.
+const finish = "step/end turn/end"
+
+func untouched(l *ledger) *ledger { return l }
+
+func (r logRow) check(l *ledger) {
+	l.t.Helper()
+	record, next, err := agent.Plan(r.build(l).f)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	var got []string
+	for _, p := range record {
+		got = append(got, string(p.Type()))
+	}
+	if s := strings.Join(got, " "); s != r.record || next.Kind != r.then {
+		l.t.Errorf("record %q, then action %d; want %q, then %d", s, next.Kind, r.record, r.then)
+	}
+}
+
+// Every kind of log has a next action.
 func TestNext(t *testing.T) {
 	t.Parallel()
-	const (
-		start  = "turn/claim turn/start agent/inbox/consumed step/start user/message request/header"
-		finish = "step/end turn/end"
-	)
-	tests := []struct {
-		name   string
-		build  func(*testing.T) *ledger
-		record string
-		then   agent.Kind
-	}{
-		{"a prompt waits", newLedger, start, agent.RequestModel},
-		{"nothing waits", func(t *testing.T) *ledger {
-			return newLedger(t).opened().turn(&session.StepEnd{Turn: 1, Step: 1}, endTurn(session.EndCompleted)).foreign(false)
+	const start = "turn/claim turn/start agent/inbox/consumed step/start user/message request/header"
+	tests := []logRow{
+		{"a prompt waits", untouched, start, agent.RequestModel},
+		{"nothing waits", func(l *ledger) *ledger {
+			return l.opened().turn(&session.StepEnd{Turn: 1, Step: 1}, endTurn(session.EndCompleted)).foreign(false)
 		}, "", agent.Idle},
-		{"another driver is alive", func(t *testing.T) *ledger { return newLedger(t).opened().foreign(true) }, "", agent.Busy},
-		{"another driver is dead before its answer", func(t *testing.T) *ledger {
-			return newLedger(t).opened().foreign(false)
+		{"another driver is alive", func(l *ledger) *ledger { return l.opened().foreign(true) }, "", agent.Busy},
+		{"another driver is dead before its answer", func(l *ledger) *ledger {
+			return l.opened().foreign(false)
 		}, "turn/claim user/message request/header", agent.RequestModel},
-		{"the claim is lost", func(t *testing.T) *ledger {
-			l := newLedger(t).opened()
+		{"the claim is lost", func(l *ledger) *ledger {
+			l.opened()
 			l.f.Self.Epoch = 7
 			return l
 		}, "", agent.Lost},
-		{"reads are decided together", func(t *testing.T) *ledger { return newLedger(t).answered("read", "grep", "write") }, "", agent.DecideCalls},
-		{"the turn is done", func(t *testing.T) *ledger { return newLedger(t).answered() }, finish, agent.Idle},
-		{"a message joins the next step", func(t *testing.T) *ledger {
-			return newLedger(t).answered().inbox(prompt("p2"))
+		{"reads are decided together", func(l *ledger) *ledger { return l.answered("read", "grep", "write") }, "", agent.DecideCalls},
+		{"the turn is done", func(l *ledger) *ledger { return l.answered() }, finish, agent.Idle},
+		{"a message joins the next step", func(l *ledger) *ledger {
+			return l.answered().inbox(prompt("p2"))
 		}, "step/end agent/inbox/consumed step/start request/header", agent.RequestModel},
-		{"a dead driver left an effect open", func(t *testing.T) *ledger {
-			return newLedger(t).answered("bash", "write").allowed("1.1.0").foreign(false)
+		{"a dead driver left an effect open", func(l *ledger) *ledger {
+			return l.answered("bash", "write").allowed("1.1.0").foreign(false)
 		}, "turn/claim tool/result", agent.DecideCalls},
-		{"a dead driver left a read open", func(t *testing.T) *ledger {
-			return newLedger(t).answered("read").allowed("1.1.0").foreign(false)
+		{"a dead driver left a read open", func(l *ledger) *ledger {
+			return l.answered("read").allowed("1.1.0").foreign(false)
 		}, "turn/claim", agent.RunCalls},
-		{"a dead driver left a delegation open", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").foreign(false)
+		{"a dead driver left a delegation open", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").foreign(false)
 		}, "turn/claim turn/park", agent.Idle},
-		{"a child is waited for", func(t *testing.T) *ledger { return newLedger(t).answered("delegate").allowed("1.1.0") }, "turn/park", agent.Idle},
-		{"what came meanwhile is consumed before the park", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").inbox(prompt("p2"))
+		{"a child is waited for", func(l *ledger) *ledger { return l.answered("delegate").allowed("1.1.0") }, "turn/park", agent.Idle},
+		{"what came meanwhile is consumed before the park", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").inbox(prompt("p2"))
 		}, "agent/inbox/consumed turn/park", agent.Idle},
-		{"a parked turn waits", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0").foreign(false)
+		{"a parked turn waits", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").park("1.1.0").foreign(false)
 		}, "", agent.Idle},
-		{"the child has answered", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0").notice("1.1.0").foreign(false)
+		{"the child has answered", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").park("1.1.0").notice("1.1.0").foreign(false)
 		}, "turn/claim turn/wake agent/inbox/consumed tool/result step/end step/start request/header", agent.RequestModel},
-		{"the child has answered before the park", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").notice("1.1.0")
+		{"the child has answered before the park", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").notice("1.1.0")
 		}, "agent/inbox/consumed tool/result step/end step/start request/header", agent.RequestModel},
-		{"one child of two has answered", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate", "delegate").allowed("1.1.0").allowed("1.1.1").notice("1.1.0")
+		{"one child of two has answered", func(l *ledger) *ledger {
+			return l.answered("delegate", "delegate").allowed("1.1.0").allowed("1.1.1").notice("1.1.0")
 		}, "agent/inbox/consumed tool/result turn/park", agent.Idle},
-		{"the child was closed without a word", func(t *testing.T) *ledger {
-			l := newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0")
+		{"the child was closed without a word", func(l *ledger) *ledger {
+			l.answered("delegate").allowed("1.1.0").park("1.1.0")
 			return l.inbox(&session.Closed{ID: "x", Child: session.ChildID(l.f.State.Header.ID, "1.1.0"), By: ada}).foreign(false)
 		}, "turn/claim turn/wake tool/result step/end step/start request/header", agent.RequestModel},
-		{"a message comes to a parked turn", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0").inbox(prompt("p2")).foreign(false)
+		{"a message comes to a parked turn", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").park("1.1.0").inbox(prompt("p2")).foreign(false)
 		}, "turn/claim turn/wake agent/inbox/consumed turn/park", agent.Idle},
-		{"an own parked turn is claimed anew", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0").inbox(prompt("p2"))
+		{"an own parked turn is claimed anew", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").park("1.1.0").inbox(prompt("p2"))
 		}, "turn/claim turn/wake agent/inbox/consumed turn/park", agent.Idle},
-		{"an interrupt before the answer", func(t *testing.T) *ledger { return newLedger(t).opened().inbox(interrupt()) }, finish, agent.Idle},
-		{"an interrupt among calls", func(t *testing.T) *ledger {
-			return newLedger(t).answered("bash", "write").allowed("1.1.0").inbox(interrupt())
+		{"an interrupt before the answer", func(l *ledger) *ledger { return l.opened().inbox(interrupt()) }, finish, agent.Idle},
+		{"an interrupt among calls", func(l *ledger) *ledger {
+			return l.answered("bash", "write").allowed("1.1.0").inbox(interrupt())
 		}, "tool/result tool/result " + finish, agent.Idle},
-		{"an interrupt of a parked turn", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0").inbox(interrupt()).foreign(false)
+		{"an interrupt of a parked turn", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").park("1.1.0").inbox(interrupt()).foreign(false)
 		}, "turn/claim turn/wake tool/result " + finish, agent.Idle},
-		{"an interrupt keeps the inbox", func(t *testing.T) *ledger {
-			return newLedger(t).opened().inbox(prompt("p2"), interrupt())
+		{"an interrupt keeps the inbox", func(l *ledger) *ledger {
+			return l.opened().inbox(prompt("p2"), interrupt())
 		}, finish + " turn/start agent/inbox/consumed step/start user/message request/header", agent.RequestModel},
-		{"a cancel of an idle session", func(t *testing.T) *ledger { return newLedger(t).inbox(cancel()) }, "turn/claim session/end", agent.Idle},
-		{"a cancel in a turn", func(t *testing.T) *ledger { return newLedger(t).opened().inbox(cancel()) }, finish + " session/end", agent.Idle},
-		{"a cancel while a child lives", func(t *testing.T) *ledger {
-			return newLedger(t).answered("delegate").allowed("1.1.0").inbox(cancel())
+		{"a cancel of an idle session", func(l *ledger) *ledger { return l.inbox(cancel()) }, "turn/claim session/end", agent.Idle},
+		{"a cancel in a turn", func(l *ledger) *ledger { return l.opened().inbox(cancel()) }, finish + " session/end", agent.Idle},
+		{"a cancel while a child lives", func(l *ledger) *ledger {
+			return l.answered("delegate").allowed("1.1.0").inbox(cancel())
 		}, "tool/result " + finish, agent.Idle},
-		{"a one-shot child is done", func(t *testing.T) *ledger { return newChild(t).answered() }, finish + " session/end", agent.Settle},
-		{"a one-shot child has a message left", func(t *testing.T) *ledger {
-			return newChild(t).opened().turn(&session.StepEnd{Turn: 1, Step: 1}, endTurn(session.EndCompleted)).inbox(prompt("p2")).foreign(false)
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			tt.check(newLedger(t))
+		})
+	}
+}
+
+// A one-shot child ends by itself, and its parent is told.
+func TestNextOfAChild(t *testing.T) {
+	t.Parallel()
+	tests := []logRow{
+		{"a one-shot child is done", func(l *ledger) *ledger { return l.answered() }, finish + " session/end", agent.Settle},
+		{"a one-shot child has a message left", func(l *ledger) *ledger {
+			return l.opened().turn(&session.StepEnd{Turn: 1, Step: 1}, endTurn(session.EndCompleted)).inbox(prompt("p2")).foreign(false)
 		}, "turn/claim turn/start agent/inbox/consumed step/start user/message request/header", agent.RequestModel},
-		{"a one-shot child's turn ended and nothing more", func(t *testing.T) *ledger {
-			return newChild(t).opened().turn(&session.StepEnd{Turn: 1, Step: 1}, endTurn(session.EndCompleted)).foreign(false)
+		{"a one-shot child's turn ended and nothing more", func(l *ledger) *ledger {
+			return l.opened().turn(&session.StepEnd{Turn: 1, Step: 1}, endTurn(session.EndCompleted)).foreign(false)
 		}, "turn/claim session/end", agent.Settle},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			record, next, err := agent.Plan(tt.build(t).f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got []string
-			for _, p := range record {
-				got = append(got, string(p.Type()))
-			}
-			if s := strings.Join(got, " "); s != tt.record || next.Kind != tt.then {
-				t.Errorf("record %q, then action %d; want %q, then %d", s, next.Kind, tt.record, tt.then)
-			}
+			tt.check(newChild(t))
 		})
 	}
 }

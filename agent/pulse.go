@@ -210,6 +210,18 @@ func (b *beat) allow(limit time.Duration) {
 	b.limit = sandbox.BootTime() + limit
 }
 
+// renew makes sure that the lease has a good part of its length left: what is
+// started now must not end with it.
+func (b *beat) renew(ctx context.Context) error {
+	b.pulse.mu.Lock()
+	left := b.deadline - sandbox.BootTime()
+	b.pulse.mu.Unlock()
+	if left > b.pulse.lease/2 {
+		return nil
+	}
+	return b.pulse.renew(ctx)
+}
+
 // over reports whether the claim may be taken for dead.
 func (b *beat) over() bool {
 	b.pulse.mu.Lock()
@@ -257,8 +269,11 @@ func (p *pulse) alive(ctx context.Context, s session.State) (bool, error) {
 	}
 	var a client.Alive
 	value, ok := all[s.Claim.Worker]
-	if !ok || json.Unmarshal(value, &a) != nil {
+	if !ok {
 		return false, nil
+	}
+	if err := json.Unmarshal(value, &a); err != nil {
+		return false, nil //nolint:nilerr // what cannot be read lists nothing
 	}
 	return a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch), nil
 }

@@ -171,8 +171,8 @@ func (r *Replica) link(seq session.Seq) (session.Link, bool) {
 }
 
 // Refresh reads what stands after the last record read. It fails if it then has
-// not come to the stream sequence min: that is a stale read, or loss.
-func (r *Replica) Refresh(ctx context.Context, min uint64) error {
+// not come to the stream sequence least: that is a stale read, or loss.
+func (r *Replica) Refresh(ctx context.Context, least uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, err := r.log.Read(ctx, r.id, r.chain.Tail(), func(raw session.Raw) error {
@@ -193,8 +193,8 @@ func (r *Replica) Refresh(ctx context.Context, min uint64) error {
 		return fmt.Errorf("refresh %s: %w", r.id, err)
 	case r.chain.Halted() != nil:
 		return r.chain.Halted()
-	case r.chain.Tail() < min:
-		return fmt.Errorf("refresh %s: read up to stream sequence %d, want %d: %w", r.id, r.chain.Tail(), min, errStale)
+	case r.chain.Tail() < least:
+		return fmt.Errorf("refresh %s: read up to stream sequence %d, want %d: %w", r.id, r.chain.Tail(), least, errStale)
 	}
 	return nil
 }
@@ -203,15 +203,15 @@ func (r *Replica) Refresh(ctx context.Context, min uint64) error {
 var errStale = errors.New("the read is stale")
 
 // View implements [stream.Viewer].
-func (r *Replica) View(ctx context.Context, id session.ID, min uint64) (session.View, error) {
+func (r *Replica) View(ctx context.Context, id session.ID, least uint64) (session.View, error) {
 	if id != r.id {
 		return session.View{}, fmt.Errorf("view of %s asked of the replica of %s", id, r.id)
 	}
 	r.mu.Lock()
-	fresh := r.chain.Tail() >= min && r.chain.Halted() == nil
+	fresh := r.chain.Tail() >= least && r.chain.Halted() == nil
 	r.mu.Unlock()
 	if !fresh {
-		if err := r.Refresh(ctx, min); err != nil {
+		if err := r.Refresh(ctx, least); err != nil {
 			return session.View{}, err
 		}
 	}

@@ -21,6 +21,9 @@ var errOldSettings = errors.New("the log names a newer settings revision than th
 // made on, and then runs what is allowed. If anything slipped in it is a
 // conflict, nothing has run, and the calls are decided anew.
 func (d *driver) decide(ctx context.Context, f Facts, ids []session.CallID) error {
+	if err := d.beat.renew(ctx); err != nil {
+		return err
+	}
 	var v verdicts
 	err := d.worker.pulse.decided(func(dep policy.Deployment) error {
 		f.Deployment = dep
@@ -75,7 +78,7 @@ func (d *driver) launch(ctx context.Context, f Facts, launches []launch) error {
 
 // run runs one call, in a context of its own, and writes its result.
 func (d *driver) run(ctx, running context.Context, f Facts, l launch) error {
-	result, err := d.perform1(running, f, l)
+	result, err := d.effect(running, f, l)
 	if err != nil {
 		return err
 	}
@@ -86,9 +89,9 @@ func (d *driver) run(ctx, running context.Context, f Facts, l launch) error {
 	return d.append(ctx, d.whileMine("result", open, []session.Payload{result}))
 }
 
-// perform1 runs one call to its result. An error says that there is none that
+// effect runs one call to its result. An error says that there is none that
 // this loop may write.
-func (d *driver) perform1(ctx context.Context, f Facts, l launch) (*session.ToolResult, error) {
+func (d *driver) effect(ctx context.Context, f Facts, l launch) (*session.ToolResult, error) {
 	ws, err := d.workspace(f.State)
 	if err != nil {
 		return f.result(l.call, "The call was not run: "+err.Error(), session.CodeSandboxUnavailable, false), nil

@@ -20,19 +20,19 @@ var errUntold = errors.New("the parent was not told yet")
 func (d *driver) settle(ctx context.Context, s session.State) error {
 	parent, err := OpenReplica(ctx, d.worker.cfg.Log, s.Header.ParentSession, "", nil)
 	if err != nil {
-		return fmt.Errorf("tell the parent of %s: %w", d.id, err)
+		return d.untold(err)
 	}
 	wait := firstWait
 	for !told(parent, s) {
 		if wait > lastWait {
-			return fmt.Errorf("tell the parent of %s: %w", d.id, errUntold)
+			return d.untold(errors.New("no notice came"))
 		}
 		req := client.SettledRequest{Head: client.Head{Version: client.APIVersion}, Session: d.id}
 		if err := d.worker.cfg.Client.Call(ctx, client.MethodSettled, req, nil); err != nil {
-			return fmt.Errorf("tell the parent of %s: %w", d.id, err)
+			return d.untold(err)
 		}
 		if err := parent.Refresh(ctx, 0); err != nil {
-			return fmt.Errorf("tell the parent of %s: %w", d.id, err)
+			return d.untold(err)
 		}
 		if told(parent, s) {
 			break
@@ -44,6 +44,12 @@ func (d *driver) settle(ctx context.Context, s session.State) error {
 	}
 	d.settled = s.Next
 	return nil
+}
+
+// untold says that the parent could not be told. What is wrong with the parent is
+// not wrong with the child, so the cause is text alone.
+func (d *driver) untold(cause error) error {
+	return fmt.Errorf("tell the parent of %s: %w: %v", d.id, errUntold, cause) //nolint:errorlint // see above
 }
 
 const (

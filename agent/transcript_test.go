@@ -17,14 +17,14 @@ import (
 func spoken(events []session.Event) []string {
 	var out []string
 	for _, m := range agent.Messages(events) {
-		s := string(m.Role)
+		who := []string{string(m.Role)}
 		for _, c := range m.Calls {
-			s += " " + c.ID
+			who = append(who, c.ID)
 		}
 		if m.CallID != "" {
-			s += " " + m.CallID
+			who = append(who, m.CallID)
 		}
-		out = append(out, s+": "+m.Text)
+		out = append(out, strings.Join(who, " ")+": "+m.Text)
 	}
 	return out
 }
@@ -33,39 +33,39 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name  string
-		build func(*testing.T) *ledger
+		build func(*ledger) *ledger
 		want  []string
 	}{
-		{"a message is seen where it was consumed", func(t *testing.T) *ledger {
-			return newLedger(t).opened().inbox(prompt("p2"))
+		{"a message is seen where it was consumed", func(l *ledger) *ledger {
+			return l.opened().inbox(prompt("p2"))
 		}, []string{"user: p1"}},
-		{"results stand in the order of the calls", func(t *testing.T) *ledger {
-			return newLedger(t).answered("read", "read").allowed("1.1.0").allowed("1.1.1").result("1.1.1").result("1.1.0")
+		{"results stand in the order of the calls", func(l *ledger) *ledger {
+			return l.answered("read", "read").allowed("1.1.0").allowed("1.1.1").result("1.1.1").result("1.1.0")
 		}, []string{"user: p1", "assistant 1.1.0 1.1.1: text", "tool 1.1.0: ok", "tool 1.1.1: ok"}},
-		{"nothing stands between a call and its result", func(t *testing.T) *ledger {
-			l := newLedger(t).answered("read").inbox(prompt("p2"))
+		{"nothing stands between a call and its result", func(l *ledger) *ledger {
+			l.answered("read").inbox(prompt("p2"))
 			return l.turn(&session.Consumed{Turn: 1, Step: 1, Seqs: []session.Seq{l.f.State.Next - 1}}).allowed("1.1.0").result("1.1.0")
 		}, []string{"user: p1", "assistant 1.1.0: text", "tool 1.1.0: ok", "user: p2"}},
-		{"a notice that answers a call is its result alone", func(t *testing.T) *ledger {
-			l := newLedger(t).answered("delegate").allowed("1.1.0").notice("1.1.0")
+		{"a notice that answers a call is its result alone", func(l *ledger) *ledger {
+			l.answered("delegate").allowed("1.1.0").notice("1.1.0")
 			record, _, err := agent.Plan(l.f)
 			if err != nil {
-				t.Fatal(err)
+				l.t.Fatal(err)
 			}
 			return l.turn(record[:2]...)
 		}, []string{"user: p1", "assistant 1.1.0: text", "tool 1.1.0: said"}},
-		{"another notice is a message", func(t *testing.T) *ledger {
-			l := newLedger(t).answered("delegate").allowed("1.1.0").result("1.1.0").notice("1.1.0")
+		{"another notice is a message", func(l *ledger) *ledger {
+			l.answered("delegate").allowed("1.1.0").result("1.1.0").notice("1.1.0")
 			return l.turn(&session.Consumed{Turn: 1, Step: 1, Seqs: []session.Seq{l.f.State.Next - 1}})
 		}, []string{"user: p1", "assistant 1.1.0: text", "tool 1.1.0: ok", "user: [entail] said"}},
-		{"a call without a result gets one", func(t *testing.T) *ledger {
-			return newLedger(t).answered("bash").allowed("1.1.0")
+		{"a call without a result gets one", func(l *ledger) *ledger {
+			return l.answered("bash").allowed("1.1.0")
 		}, []string{"user: p1", "assistant 1.1.0: text", "tool 1.1.0: [TOOL_OUTCOME_UNKNOWN] no result"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(tt.want, spoken(tt.build(t).f.Events)); diff != "" {
+			if diff := cmp.Diff(tt.want, spoken(tt.build(newLedger(t)).f.Events)); diff != "" {
 				t.Errorf("conversation (-want +got):\n%s", diff)
 			}
 		})
@@ -241,25 +241,25 @@ func TestStable(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		build func(*testing.T) *ledger
+		build func(*ledger) *ledger
 		seq   func(*ledger) session.Seq // of the event that the hint is about
 		want  bool
 	}{
-		{"a message that waits", newLedger, first, false},
-		{"one in an open turn", func(t *testing.T) *ledger { return newLedger(t).opened() }, first, false},
-		{"one in an ended turn", func(t *testing.T) *ledger { return ended(newLedger(t).opened()) }, first, true},
-		{"one in a parked turn", func(t *testing.T) *ledger { return newLedger(t).answered("delegate").allowed("1.1.0").park("1.1.0") }, first, true},
-		{"one after the turn that ended", func(t *testing.T) *ledger { return ended(newLedger(t).opened()).inbox(prompt("p2")) }, last, false},
-		{"an interrupt of the open turn", func(t *testing.T) *ledger { return newLedger(t).opened().inbox(interrupt()) }, last, false},
-		{"an interrupt of an ended turn", func(t *testing.T) *ledger { return ended(newLedger(t).opened()).inbox(interrupt()) }, last, true},
-		{"a cancel that waits", func(t *testing.T) *ledger { return newLedger(t).inbox(cancel()) }, last, false},
-		{"a nudge", func(t *testing.T) *ledger { return newLedger(t).inbox(&session.Nudge{ID: "n", By: ada}) }, last, true},
-		{"a genesis' model", newLedger, func(l *ledger) session.Seq { return 0 }, true},
+		{"a message that waits", untouched, first, false},
+		{"one in an open turn", func(l *ledger) *ledger { return l.opened() }, first, false},
+		{"one in an ended turn", func(l *ledger) *ledger { return ended(l.opened()) }, first, true},
+		{"one in a parked turn", func(l *ledger) *ledger { return l.answered("delegate").allowed("1.1.0").park("1.1.0") }, first, true},
+		{"one after the turn that ended", func(l *ledger) *ledger { return ended(l.opened()).inbox(prompt("p2")) }, last, false},
+		{"an interrupt of the open turn", func(l *ledger) *ledger { return l.opened().inbox(interrupt()) }, last, false},
+		{"an interrupt of an ended turn", func(l *ledger) *ledger { return ended(l.opened()).inbox(interrupt()) }, last, true},
+		{"a cancel that waits", func(l *ledger) *ledger { return l.inbox(cancel()) }, last, false},
+		{"a nudge", func(l *ledger) *ledger { return l.inbox(&session.Nudge{ID: "n", By: ada}) }, last, true},
+		{"a genesis' model", untouched, func(l *ledger) session.Seq { return 0 }, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := tt.build(t)
+			l := tt.build(newLedger(t))
 			if got := l.f.Stable(tt.seq(l)); got != tt.want {
 				t.Errorf("stable: %t, want %t; log:\n%s", got, tt.want, fmt.Sprint(spoken(l.f.Events)))
 			}

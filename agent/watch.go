@@ -48,7 +48,7 @@ func (d *driver) look(ctx context.Context) error {
 		if d.rep.Halted() {
 			return err
 		}
-		return nil //nolint:nilerr // looked at again; the lease bounds how long that can go on
+		return nil // looked at again; the lease bounds how long that can go on
 	}
 	s, _ := d.rep.State()
 	switch {

@@ -180,16 +180,11 @@ func (w *Worker) slot(ctx, work context.Context, turn int) {
 	for ; ctx.Err() == nil; turn++ {
 		h, err := w.pull(ctx, w.queues[turn%len(w.queues)])
 		switch {
-		case ctx.Err() != nil:
-		case errors.Is(err, errNoHint):
-		case err != nil:
+		case err == nil:
+			w.handle(work, h)
+		case ctx.Err() == nil && !errors.Is(err, errNoHint):
 			w.cfg.Logger.Warn("cannot take work", slog.Any("error", err))
 			pause(ctx, retryPause)
-		default:
-			w.handle(work, h)
-		}
-		if h != nil && ctx.Err() != nil {
-			return
 		}
 	}
 }

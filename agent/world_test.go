@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	lease = time.Second
+	lease = 2 * time.Second
 	token = "ada-token"
 )
 
