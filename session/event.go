@@ -31,17 +31,39 @@ type envelope struct {
 // Encode writes the line of an event, without a newline. It refuses a payload
 // that a reader would refuse.
 func Encode(seq Seq, timeMs int64, p Payload) ([]byte, error) {
+	line, _, err := encode(seq, timeMs, p)
+	return line, err
+}
+
+// encode is Encode, and the data inside the line.
+func encode(seq Seq, timeMs int64, p Payload) (line, data []byte, err error) {
 	if err := p.check(); err != nil {
-		return nil, fmt.Errorf("event %d: %w", seq, err)
+		return nil, nil, fmt.Errorf("event %d: %w", seq, err)
 	}
-	data, err := marshal(p)
+	data, err = marshal(p)
 	if err == nil && bytes.Contains(data, replaced) {
 		data, err = settle(data, p)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("event %d: encode %s: %w", seq, p.Type(), err)
+		return nil, nil, fmt.Errorf("event %d: encode %s: %w", seq, p.Type(), err)
 	}
-	return marshal(envelope{Type: p.Type(), Seq: seq, Time: timeMs, Data: data})
+	line, err = marshal(envelope{Type: p.Type(), Seq: seq, Time: timeMs, Data: data})
+	return line, data, err
+}
+
+// written is the event that readers will find in a line that encode has just
+// made: its payload is read back from the data, so that nobody holds what a log
+// does not say. That the line has the one form need not be checked again.
+func written(seq Seq, timeMs int64, p Payload, line, data []byte) (Event, error) {
+	spec, known := specOf(p.Type())
+	if !known {
+		return Event{}, fmt.Errorf("event %d: %w %s", seq, ErrUnknownType, quote(string(p.Type())))
+	}
+	again := spec.Payload()
+	if err := json.Unmarshal(data, again); err != nil {
+		return Event{}, fmt.Errorf("event %d: read %s back: %w", seq, p.Type(), err)
+	}
+	return Event{Seq: seq, Time: timeMs, Type: p.Type(), Payload: again, Line: line}, nil
 }
 
 // replaced is how encoding/json writes a byte that is no UTF-8. It writes the

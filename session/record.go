@@ -125,11 +125,15 @@ type Draft struct {
 func Compose(id ID, class Class, next Seq, before Link, drafts ...Draft) (Section, error) {
 	s := Section{Session: id, Class: class, Seq: next, Before: before, After: before}
 	for _, d := range drafts {
-		line, err := Encode(s.Next(), d.Time, d.Payload)
+		line, data, err := encode(s.Next(), d.Time, d.Payload)
 		if err != nil {
 			return Section{}, err
 		}
-		if err := s.add(line); err != nil {
+		e, err := written(s.Next(), d.Time, d.Payload, line, data)
+		if err != nil {
+			return Section{}, err
+		}
+		if err := s.place(e); err != nil {
 			return Section{}, err
 		}
 	}
@@ -151,12 +155,17 @@ func ComposeBirth(h Header, prev Link, drafts ...Draft) (Birth, error) {
 	return Birth{Header: h, Line: line, First: first}, nil
 }
 
-// add decodes a line, links it and appends it.
+// add decodes a line and places it.
 func (s *Section) add(line []byte) error {
 	e, err := DecodeEvent(line)
 	if err != nil {
 		return err
 	}
+	return s.place(e)
+}
+
+// place links an event behind the section's last and appends it.
+func (s *Section) place(e Event) error {
 	if e.Seq != s.Next() {
 		return fmt.Errorf("event line says seq %d, its place is %d", e.Seq, s.Next())
 	}
@@ -164,7 +173,7 @@ func (s *Section) add(line []byte) error {
 		return fmt.Errorf("event %d: %s cannot stand in a record of class %s", e.Seq, e.Type, s.Class)
 	}
 	e.Session, e.Class = s.Session, s.Class
-	e.Link = EventLink(s.After, s.Session, s.Class, line)
+	e.Link = EventLink(s.After, s.Session, s.Class, e.Line)
 	s.After = e.Link
 	s.Events = append(s.Events, e)
 	return nil
