@@ -1,0 +1,99 @@
+package scenario_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// deliveries is how many hints the work queue has handed out, those that it handed
+// out again included.
+func (w *world) deliveries() int {
+	w.t.Helper()
+	answer, err := w.nc.Request("$JS.API.CONSUMER.INFO."+stream.StreamName(0)+".work", nil, patience)
+	w.must(err)
+	var info struct {
+		Delivered struct {
+			ConsumerSeq int `json:"consumer_seq"`
+		} `json:"delivered"`
+	}
+	w.must(json.Unmarshal(answer.Data, &info))
+	return info.Delivered.ConsumerSeq
+}
+
+// A call that outlives the queue's wait is handed out again and again, to another
+// worker too, and starts once: the hint of a session that is driven is put back.
+func TestF5_LongCallIsStartedOnce(t *testing.T) {
+	t.Parallel()
+	w := quickly(t)
+	w.must(w.coordinate())
+	w.must(w.work("w1", 2, nil))
+	w.must(w.work("w2", 2, nil))
+	w.file(w.at("ledger"), "")
+	root := w.root(fmt.Sprintf(`
+sessions:
+  root:
+    - calls: [{tool: bash, args: {command: "echo long >> ledger; while [ ! -e %s/go ]; do sleep 0.05; done"}}]
+    - text: over
+`, w.ws))
+	eventually(t, func() string { return "the call runs" }, func() bool { return w.ledger()["long"] > 0 })
+	eventually(t, func() string { return "the hint was handed out four times" }, func() bool { return w.deliveries() >= 4 })
+	w.file(w.at("go"), "")
+	s := w.turns(root, 1)
+	events := w.events(root)
+	done(t, events, "1.1.0")
+	onceEach(t, events)
+	if n := w.ledger()["long"]; n != 1 || s.Epoch != 1 {
+		t.Errorf("the call had its effect %d times under %d claims, want 1 and 1", n, s.Epoch)
+	}
+}
+
+// A worker is stopped in the middle of a call for longer than its lease. The call
+// is ended without it, another worker goes on, and what the first one says when it
+// comes back, result and acknowledgement, changes nothing: the session takes its
+// next message, which the first worker then drives.
+func TestF5_PausedWorkerComesBackTooLate(t *testing.T) {
+	t.Parallel()
+	w := quickly(t)
+	w.must(w.coordinate())
+	first := w.startWorker("w1", nil)
+	w.file(w.at("ledger"), "")
+	root := w.root(`
+sessions:
+  root:
+    - calls: [{tool: bash, args: {command: "echo $$ > pid; echo long >> ledger` + forever + `"}}]
+    - text: over
+    - calls: [` + effect("after", "") + `]
+    - text: over
+`)
+	eventually(t, func() string { return "the call runs" }, func() bool { return w.ledger()["long"] > 0 })
+	first.pause()
+	pid, err := os.ReadFile(w.at("pid"))
+	w.must(err)
+	eventually(t, func() string { return "the call's process is gone" }, func() bool { return !exists("/proc/" + strings.TrimSpace(string(pid))) })
+	second := w.startWorker("w2", nil)
+	s := w.turns(root, 1)
+	if s.Claim.Worker != "w2" {
+		t.Errorf("%s drove the turn to its end", s.Claim.Worker)
+	}
+	first.resume()
+	second.kill()
+	w.send(root, "go on")
+	if s := w.turns(root, 2); s.Claim.Worker != "w1" {
+		t.Errorf("%s drove the second turn", s.Claim.Worker)
+	}
+	events := w.events(root)
+	onceEach(t, events)
+	if r := result(t, events, "1.1.0"); r.Code != session.CodeToolOutcomeUnknown {
+		t.Errorf("the call's code is %q, want %q", r.Code, session.CodeToolOutcomeUnknown)
+	}
+	done(t, events, "2.1.0")
+	if got := w.ledger(); got["long"] != 1 || got["after"] != 1 {
+		t.Errorf("the ledger counts %v, want each once", got)
+	}
+}
