@@ -71,13 +71,16 @@ func (f Facts) batch() []session.CallID {
 			continue
 		}
 		g := groupOf(c.Name)
-		if len(ids) > 0 && (g != group || g == groupAlone) {
+		if len(ids) > 0 && (g != group || g == groupAlone || g == groupReads && len(ids) == maxReads) {
 			break
 		}
 		ids, group = append(ids, c.ID), g
 	}
 	return ids
 }
+
+// maxReads is how many calls that only read run at once.
+const maxReads = 8
 
 const (
 	groupReads     = "reads"

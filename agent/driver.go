@@ -108,9 +108,9 @@ func (d *driver) perform(ctx context.Context, f Facts, a Action) error {
 // facts are what Next is asked about now. Whether the claim in force is alive is
 // asked for only where it matters.
 func (d *driver) facts(ctx context.Context) (Facts, error) {
-	s, _ := d.rep.State()
+	s, events := d.rep.both()
 	f := Facts{
-		State: s, Events: d.rep.Events(), Deployment: d.worker.pulse.settings(),
+		State: s, Events: events, Deployment: d.worker.pulse.settings(),
 		Self: Self{
 			Worker: d.worker.cfg.Name, Incarnation: d.worker.cfg.Incarnation,
 			Epoch: d.epoch, Settled: d.settled, Now: time.Now().UnixMilli(),

@@ -16,8 +16,8 @@ func (r *Replica) Stable(streamSeq uint64) bool {
 	if !read {
 		return false
 	}
-	s, _ := r.State()
-	f := Facts{State: s, Events: r.Events()}
+	var f Facts
+	f.State, f.Events = r.both()
 	return !slices.ContainsFunc(events, func(e session.Event) bool { return !f.stable(e) })
 }
 

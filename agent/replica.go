@@ -241,12 +241,19 @@ func (r *Replica) State() (session.State, uint64) {
 
 // Events returns the whole log in order, a fork's prefix included.
 func (r *Replica) Events() []session.Event {
+	_, events := r.both()
+	return events
+}
+
+// both returns the log and what it folds to, of one moment.
+func (r *Replica) both() (session.State, []session.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	s := r.chain.State()
 	if len(r.prefix) == 0 {
-		return slices.Clip(r.own)
+		return s, slices.Clip(r.own)
 	}
-	return append(slices.Clip(r.prefix), r.own...)
+	return s, append(slices.Clip(r.prefix), r.own...)
 }
 
 // record returns the own events of the record at a stream sequence, and whether

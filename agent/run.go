@@ -182,12 +182,8 @@ func (d *driver) delegate(ctx context.Context, f Facts, calls []client.Delegatio
 		if o.Error.Temporary() {
 			return &session.ConflictError{Session: d.id, Tail: reply.Tail}
 		}
-		g, err := d.facts(ctx)
-		if err != nil {
-			return err
-		}
-		g.Deployment = f.Deployment
-		return d.refused(ctx, g, calls[i], o.Error)
+		f.State, f.Events = d.rep.both()
+		return d.refused(ctx, f, calls[i], o.Error)
 	}
 	return nil
 }

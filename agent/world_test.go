@@ -325,3 +325,24 @@ func resultOf(t *testing.T, events []session.Event, call session.CallID) *sessio
 	}
 	return all[i]
 }
+
+// plant publishes a switch in class turn, with all a worker's key can get right.
+func (w *world) plant(id session.ID) {
+	w.t.Helper()
+	s, _ := w.open(id).State()
+	sec, err := session.Compose(id, session.ClassPolicy, s.Next, s.Link, session.Draft{
+		Payload: &session.SandboxSwitch{Mode: session.DangerFullAccess, By: &session.Party{Kind: session.Person, ID: "ada"}},
+	})
+	w.must(err)
+	headers, body, err := session.EncodeRecord(session.Record{
+		Address: session.Address{Session: id, Class: session.ClassTurn}, Format: s.Format, Epoch: 1, Own: &sec,
+	})
+	w.must(err)
+	m := nats.NewMsg(stream.Subject(session.Address{Session: id, Class: session.ClassTurn}))
+	m.Data = body
+	for k, v := range headers {
+		m.Header[k] = []string{v}
+	}
+	_, err = w.broker.Conn(w.t, broker.Worker, "w2").RequestMsg(m, patience)
+	w.must(err)
+}
