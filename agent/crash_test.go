@@ -287,3 +287,87 @@ sessions:
 		t.Errorf("the model sees answer and message as %q, want the result and then the message, once each", got)
 	}
 }
+
+// Two workers find one dead driver's open effect at the same moment: its outcome
+// is recorded as unknown once, and one of them goes on.
+func TestE4_TwoTakeoversAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.work("w1", 1)
+	id := w.root(fmt.Sprintf(`
+sessions:
+  root:
+    - calls: [{id: a, tool: bash, args: {command: %q}}]
+    - text: done
+`, hold))
+	eventually(t, "the call runs", func() bool { return w.ran() == 1 })
+	first.die(t)
+	w.work("w1", 2)
+	w.work("w2", 2)
+	w.must(w.api.Call(t.Context(), client.MethodSend, client.SendRequest{Head: head, ID: id, MessageID: "second-hint", Content: "hello"}, nil))
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	if r := resultOf(t, events, "1.1.0"); r.Code != session.CodeToolOutcomeUnknown || w.ran() != 1 {
+		t.Errorf("result %+v after %d runs, want an unknown outcome after 1", r, w.ran())
+	}
+}
+
+// E1: a worker dies after the turn's end and before it acknowledged the hint. The
+// hint comes again and is acknowledged without work.
+func TestE1_CrashBeforeTheAck(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.work("w1", 1)
+	id := w.root(`
+sessions:
+  root:
+    - calls: [{id: a, tool: bash, args: {command: "echo ran >> ledger"}}]
+    - text: done
+`)
+	w.idle(id)
+	first.die(t)
+	tail := w.open(id)
+	w.work("w2", 1)
+	js, err := jetstream.New(w.broker.Conn(t, broker.Provisioner, "provisioner"))
+	w.must(err)
+	eventually(t, "the queue is empty", func() bool {
+		c, err := js.Consumer(t.Context(), stream.StreamName(0), "work")
+		w.must(err)
+		return c.CachedInfo().NumAckPending == 0 && c.CachedInfo().NumPending == 0
+	})
+	before, _ := tail.State()
+	after, _ := w.open(id).State()
+	if before.Next != after.Next || w.ran() != 1 {
+		t.Errorf("the log went from %d to %d and the call ran %d times, want no change and 1", before.Next, after.Next, w.ran())
+	}
+}
+
+// SPEC 7.8: a worker that is cut off cannot renew its lease, so what it runs ends,
+// and another one takes the session over.
+func TestLeaseEndsTheEffect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	first := w.work("w1", 1)
+	id := w.root(`
+sessions:
+  root:
+    - calls: [{id: a, tool: bash, args: {command: "while true; do echo ran >> ledger; sleep 0.02; done"}}]
+    - text: done
+`)
+	eventually(t, "the call runs", func() bool { return w.ran() > 0 })
+	first.nc.Close() // the worker itself goes on
+	w.work("w2", 1)
+	w.until(id, "taken over", func(s session.State) bool { return s.Epoch == 2 })
+	ran := w.ran() // a claim that is not alive any more has no effect either
+	s := w.idle(id)
+	if got := w.ran(); got != ran {
+		t.Errorf("the call ran on after its session was claimed: %d, then %d", ran, got)
+	}
+	if s.LastEnd.Reason.Kind != session.EndCompleted {
+		t.Errorf("the turn ended %q", s.LastEnd.Reason.Kind)
+	}
+	if r := resultOf(t, w.open(id).Events(), "1.1.0"); r.Code != session.CodeToolOutcomeUnknown {
+		t.Errorf("result %+v, want an unknown outcome", r)
+	}
+}
