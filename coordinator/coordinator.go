@@ -185,7 +185,13 @@ func (c *Coordinator) poke(s session.State) {
 
 // append writes one change through the one append, on the newest views.
 func (c *Coordinator) append(ctx context.Context, space session.ID, ch stream.Change) (stream.Done, error) {
-	done, err := c.cfg.Log.Append(ctx, c.views, space, ch)
+	return c.appendAfter(ctx, space, 0, ch)
+}
+
+// appendAfter is append on views that are at least as new as a tail that the
+// requester has seen.
+func (c *Coordinator) appendAfter(ctx context.Context, space session.ID, tail uint64, ch stream.Change) (stream.Done, error) {
+	done, err := c.cfg.Log.Append(ctx, c.views.after(tail), space, ch)
 	if err == nil {
 		c.views.wrote(ctx, space, done)
 	}

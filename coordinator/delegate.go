@@ -57,7 +57,7 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 	if err := c.treeRoom(ctx, in.Session); err != nil {
 		return fail(err)
 	}
-	done, err := c.append(ctx, in.Session, stream.Change{
+	done, err := c.appendAfter(ctx, in.Session, tail, stream.Change{
 		Name: "delegate call " + string(call.CallID), Once: true,
 		Genesis: func(v session.View) (session.Record, error) {
 			if v.Tail != tail {

@@ -279,3 +279,19 @@ func TestSPEC7_4_CancelGoesDown(t *testing.T) {
 		}
 	}
 }
+
+// A coordinator that is behind the worker's tail waits for it: being behind is no
+// conflict.
+func TestSPEC4_4_ACoordinatorCatchesUpWithTheTail(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2)
+	for range 8 {
+		root := d.root()
+		d.claim(root)
+		d.step(root, 1)
+		in := d.delegations(root, client.DelegateSpec{Kind: session.Spawn, Mode: session.OneShot, Label: "child", Prompt: "work"})
+		var out client.DelegateReply
+		d.must(d.worker.Call(t.Context(), client.MethodDelegate, in, &out))
+		d.child(out)
+	}
+}

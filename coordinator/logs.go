@@ -14,6 +14,9 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
+// longestWait bounds how long a reader of events is kept waiting.
+const longestWait = 10 * time.Second
+
 // maxReply bounds the lines of one reply below the broker's message size.
 const maxReply = 512 << 10
 
@@ -24,7 +27,7 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 		return nil, nil, err
 	}
 	const longest = 10 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longest))
+	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longestWait))
 	defer cancel()
 	for {
 		e, err := c.cfg.Store.Session(in.ID)

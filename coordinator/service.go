@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/micro"
 
@@ -106,8 +107,14 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	return err
 }
 
+// longest bounds a request, so that one that waits for what never comes holds no
+// hand for ever.
+const longest = 30 * time.Second
+
 // answer handles one request.
 func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	reply := client.Reply{Version: client.APIVersion}
 	who, err := c.authenticate(e, r)
 	if err == nil {

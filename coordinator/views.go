@@ -50,6 +50,19 @@ func (w *views) View(ctx context.Context, id session.ID, atLeast uint64) (sessio
 	return mirrored, nil
 }
 
+// after are the same views, none older than a tail.
+func (w *views) after(tail uint64) stream.Viewer { return viewsAfter{w, tail} }
+
+type viewsAfter struct {
+	views *views
+	tail  uint64
+}
+
+// View implements [stream.Viewer].
+func (v viewsAfter) View(ctx context.Context, id session.ID, atLeast uint64) (session.View, error) {
+	return v.views.View(ctx, id, max(atLeast, v.tail))
+}
+
 // wrote puts the view that an append has made, if it follows the one that is
 // known. A genesis in its own space is left to the mirror.
 func (w *views) wrote(ctx context.Context, space session.ID, done stream.Done) {

@@ -50,6 +50,8 @@ var rules = map[string]rule{
 	"internal": {thirdParty: []string{xsys}},
 	// What the commands wire together; only they import it.
 	"internal/node": {all: true},
+	// Measures the rest against what it stands on.
+	"internal/bench": {all: true},
 	// A broker for tests; only tests may import it, as all support named so.
 	"internal/natstest": {project: []string{"broker"}, thirdParty: []string{natsGo, "github.com/nats-io/nats-server/v2"}},
 }
@@ -58,9 +60,9 @@ var rules = map[string]rule{
 // replaces such a library changes one directory. The longest prefix counts.
 var owners = map[string][]string{
 	module + "/internal/node":             {"cmd"},
-	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "internal/node", "cmd"},
+	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "internal/node", "internal/bench", "cmd"},
 	natsGo + "/jetstream":                 {"stream"},
-	natsGo + "/micro":                     {"coordinator", "client"},
+	natsGo + "/micro":                     {"coordinator", "client", "internal/bench"},
 	"github.com/synadia-io/orbit.go":      {"stream"},
 	"github.com/nats-io/nats-server/v2":   {"broker", "internal/natstest"},
 	"github.com/cockroachdb/pebble/v2":    {"sessionstore"},

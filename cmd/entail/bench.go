@@ -1,0 +1,45 @@
+package main
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/entail-fleet/entail/internal/bench"
+)
+
+func newBench(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what Entail costs on top of what it stands on",
+		Long: `Measure ratios of Entail's rate to that of the raw thing below it: an append to a
+publish of the same bytes, a delegation to the same, a decision on a long log to
+one on a short log. Each is the median of five pairs, raw and ours in turn.
+
+It runs a broker of its own in a temporary directory for a minute or two. Rates
+depend on the machine; the targets speak of ratios. The command fails when a
+target is missed.`,
+		Example: `  entail bench
+  entail bench -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			missed := 0
+			err := bench.Run(cmd.Context(), func(f bench.Figure) {
+				if !f.OK {
+					missed++
+				}
+				_ = a.print.value(f, func() {
+					word := a.print.paint(green, "ok")
+					if !f.OK {
+						word = a.print.paint(red, "missed")
+					}
+					a.print.line("%-52s %5.2f (target %.2f) %s   raw %.0f, ours %.0f, n %d", f.Name, f.Ratio, f.Target, word, f.Raw, f.Ours, f.N)
+				})
+			})
+			if err == nil && missed > 0 {
+				err = errors.New("a target was missed: is the machine busy with something else?")
+			}
+			return err
+		},
+	}
+}

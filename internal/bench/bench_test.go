@@ -1,0 +1,30 @@
+package bench_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/entail-fleet/entail/internal/bench"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestEveryFigureIsMeasured runs the whole once, with few operations, and asserts
+// no time: that each named figure comes, with both sides measured.
+func TestEveryFigureIsMeasured(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	err := bench.RunScaled(t.Context(), 50, func(f bench.Figure) {
+		names[f.Name] = true
+		if f.Raw <= 0 || f.Ours <= 0 || f.Ratio <= 0 || f.N <= 0 {
+			t.Errorf("%q was not measured: %+v", f.Name, f)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(names) != 12 {
+		t.Errorf("%d figures, want 12: %v", len(names), names)
+	}
+}

@@ -1,0 +1,219 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// decisions measures a decision on a cached fold of logs of growing length: flat,
+// and at most a microsecond.
+func decisions(_ context.Context, s scale, tell func(Figure)) error {
+	const limit = float64(time.Microsecond)
+	n := s.of(200_000)
+	short, err := folded(10)
+	if err != nil {
+		return err
+	}
+	for _, events := range []int{10, s.of(10_000), s.of(1_000_000)} {
+		long, err := folded(events)
+		if err != nil {
+			return err
+		}
+		f, err := compare(fmt.Sprintf("decide on %d events, against 10", events), 0.8, n, decide(short), decide(long))
+		if err != nil {
+			return err
+		}
+		tell(f)
+		ns := float64(time.Second) / f.Ours
+		tell(Figure{
+			Name: fmt.Sprintf("decide on %d events, ns against 1000", events), Ratio: limit / ns, Raw: limit, Ours: ns,
+			N: n, Target: 1, OK: ns <= limit,
+		})
+	}
+	return nil
+}
+
+// folded is the state of a root after so many events that change nothing.
+func folded(events int) (session.State, error) {
+	id, err := session.RootID("01ARZ3NDEKTSV4RRFFQ69G5FAV", 1)
+	if err != nil {
+		return session.State{}, err
+	}
+	s := session.State{Header: session.Header{ID: id, Root: id}, Format: session.FormatVersion}
+	for i := range events {
+		sec, err := session.Compose(id, session.ClassInbox, s.Next, s.Link, session.Draft{Time: 1, Payload: nudge(i)})
+		if err != nil {
+			return s, err
+		}
+		if s, err = session.FoldSection(s, sec); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func decide(s session.State) side {
+	d := deployed()
+	call := policy.Call{ID: "1.1.0", Tool: "bash", Effect: true, Digest: "d"}
+	return func(n int) (time.Duration, error) {
+		start := time.Now()
+		for range n {
+			if _, err := policy.Decide(s, d, call, tools); err != nil {
+				return 0, err
+			}
+		}
+		return time.Since(start), nil
+	}
+}
+
+// appends measures one append with compare-and-set against a publish of the same
+// bytes with the same headers.
+func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
+	g, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	log, err := g.log()
+	if err != nil {
+		return err
+	}
+	for writers, n := range map[int]int{1: s.of(3000), 64: s.of(20_000)} {
+		ours, raws := make([]*book, writers), make([]*rawSide, writers)
+		for w := range writers {
+			if ours[w], err = newBook(ctx, log, 0); err != nil {
+				return err
+			}
+			like, err := newBook(ctx, log, 0)
+			if err != nil {
+				return err
+			}
+			done, err := log.Append(ctx, like, like.id(), stream.Change{Name: "nudge", Class: session.ClassInbox, Drafts: drafts(nudge(1))})
+			if err != nil {
+				return err
+			}
+			if err := like.took(done); err != nil {
+				return err
+			}
+			if raws[w], err = newRaw(g.conn, like, done); err != nil {
+				return err
+			}
+		}
+		f, err := compare(fmt.Sprintf("append with compare-and-set, %d writers", writers), 0.85, n,
+			func(n int) (time.Duration, error) {
+				return spread(writers, n, func(w int) error { return raws[w].publish() })
+			},
+			func(n int) (time.Duration, error) {
+				return spread(writers, n, func(w int) error { return ours[w].nudges(ctx, 1) })
+			})
+		if err != nil {
+			return err
+		}
+		tell(f)
+	}
+	return nil
+}
+
+// delegations measures package delegation and the one append against publishes of
+// the same bytes.
+func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
+	g, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	log, err := g.log()
+	if err != nil {
+		return err
+	}
+	for _, callers := range []int{1, 16} {
+		n := s.of(800)
+		raws := make([]*rawSide, callers)
+		for c := range callers {
+			like, err := newBook(ctx, log, 1)
+			if err != nil {
+				return err
+			}
+			done, err := like.delegate(ctx, session.Spawn)
+			if err != nil {
+				return err
+			}
+			if raws[c], err = newRaw(g.conn, like, done); err != nil {
+				return err
+			}
+		}
+		f, err := compare(fmt.Sprintf("delegation in package delegation, %d callers", callers), 0.7, n,
+			func(n int) (time.Duration, error) {
+				return spread(callers, n, func(c int) error { return raws[c].publish() })
+			},
+			func(n int) (time.Duration, error) {
+				books := make([]*book, callers)
+				for c := range callers {
+					if books[c], err = newBook(ctx, log, n); err != nil {
+						return 0, err
+					}
+				}
+				return spread(callers, n, func(c int) error {
+					_, err := books[c].delegate(ctx, session.Spawn)
+					return err
+				})
+			})
+		if err != nil {
+			return err
+		}
+		tell(f)
+	}
+	return nil
+}
+
+// forks measures forking a parent of 100,000 events against one of 10.
+func forks(ctx context.Context, s scale, tell func(Figure)) (err error) {
+	g, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	log, err := g.log()
+	if err != nil {
+		return err
+	}
+	const perRecord = 2500
+	n, long := s.of(200), s.of(100_000)
+	forker := func(events int) side {
+		return func(n int) (time.Duration, error) {
+			b, err := newBook(ctx, log, 0)
+			if err != nil {
+				return 0, err
+			}
+			for left := events; left > 0; left -= perRecord {
+				if err := b.nudges(ctx, min(left, perRecord)); err != nil {
+					return 0, err
+				}
+			}
+			claim := &session.Claim{Epoch: 1, Worker: "bench", Incarnation: "1", Cause: session.CauseStart}
+			end := &session.TurnEnd{Turn: 1, Reason: session.EndReason{Kind: session.EndCompleted}}
+			if err := b.turn(ctx, 1, claim, &session.TurnStart{Turn: 1}, end); err != nil {
+				return 0, err
+			}
+			if err := b.step(ctx, n); err != nil {
+				return 0, err
+			}
+			return spread(1, n, func(int) error {
+				_, err := b.delegate(ctx, session.Fork)
+				return err
+			})
+		}
+	}
+	f, err := compare(fmt.Sprintf("fork of %d events, against 10", long), 0.8, n, forker(10), forker(long))
+	if err != nil {
+		return err
+	}
+	tell(f)
+	return nil
+}

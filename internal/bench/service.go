@@ -1,0 +1,212 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/coordinator"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/sessionstore"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// services measures a delegation through the coordinator against an empty micro
+// service that makes the same publish. Both are asked by a worker.
+func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
+	g, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, g.close()) }()
+	stop, err := g.coordinate(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	worker, err := g.connect(broker.Worker, "w1")
+	if err != nil {
+		return err
+	}
+	defer worker.Close()
+	log, err := g.log()
+	if err != nil {
+		return err
+	}
+	like, err := newBook(ctx, log, 1)
+	if err != nil {
+		return err
+	}
+	done, err := like.delegate(ctx, session.Spawn)
+	if err != nil {
+		return err
+	}
+	raw, err := newRaw(g.conn, like, done)
+	if err != nil {
+		return err
+	}
+	subject := client.SubjectWorker + "w1.raw"
+	svc, err := raw.serve(subject)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, svc.Stop()) }()
+	api := client.New(worker, client.Config{Worker: "w1"})
+	deployment, err := currentSettings(ctx, log)
+	if err != nil {
+		return err
+	}
+	n := s.of(800)
+	f, err := compare("delegation through the service", 0.7, n,
+		func(n int) (time.Duration, error) {
+			return spread(1, n, func(int) error { return askRaw(worker, subject, raw.body) })
+		},
+		func(n int) (time.Duration, error) {
+			b, err := newBook(ctx, log, n)
+			if err != nil {
+				return 0, err
+			}
+			return spread(1, n, func(int) error { return b.ask(ctx, api, deployment) })
+		})
+	if err != nil {
+		return err
+	}
+	tell(f)
+	return nil
+}
+
+// coordinate runs a coordinator with a mirror of its own until stop is called.
+func (g *ground) coordinate(ctx context.Context) (stop func() error, err error) {
+	store, err := sessionstore.Open(sessionstore.Config{Dir: filepath.Join(g.dir, "mirror")})
+	if err != nil {
+		return nil, err
+	}
+	nc, err := g.connect(broker.Coordinator, "coordinator")
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	log, err := stream.New(nc, stream.Config{Witness: store, Writer: session.Writer{Component: "coordinator", Instance: "c", Incarnation: "1"}})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	if err := raiseCaps(ctx, log); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	c, err := coordinator.New(coordinator.Config{Name: "c", Conn: nc, Log: log, Store: store, Tools: tools})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(running) }()
+	stop = func() error {
+		cancel()
+		err := <-ended
+		nc.Close()
+		return errors.Join(err, store.Close())
+	}
+	select {
+	case <-c.Ready():
+		return stop, nil
+	case err := <-ended:
+		cancel()
+		return nil, errors.Join(err, store.Close())
+	}
+}
+
+// raiseCaps sets the settings that the books are written under.
+func raiseCaps(ctx context.Context, log *stream.Log) error {
+	value, revision, err := log.Settings().Load(ctx)
+	if err != nil {
+		return err
+	}
+	s, err := policy.ParseSettings(value)
+	if err != nil {
+		return err
+	}
+	s.Caps = deployed().Caps
+	stored, err := s.Encode()
+	if err != nil {
+		return err
+	}
+	_, err = log.Settings().Update(ctx, stored, revision)
+	return err
+}
+
+func currentSettings(ctx context.Context, log *stream.Log) (policy.Deployment, error) {
+	value, revision, err := log.Settings().Load(ctx)
+	if err != nil {
+		return policy.Deployment{}, err
+	}
+	return policy.NewDeployment(value, revision)
+}
+
+// ask delegates the next call through the service.
+func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment) error {
+	s := b.view.State
+	call := session.MakeCallID(s.Turn, s.Open.Step, b.open)
+	dec, err := policy.Decide(s, d, policy.Call{ID: call, Tool: session.ToolDelegate, Effect: true, Wish: &policy.Wish{}}, tools)
+	if err != nil {
+		return err
+	}
+	in := client.DelegateRequest{
+		Head: client.Head{Version: client.APIVersion}, Session: b.id(), Tail: b.view.Tail, Epoch: s.Epoch,
+		Calls: []client.Delegation{{
+			CallID: call, Decision: dec.Record(),
+			Spec: client.DelegateSpec{Kind: session.Spawn, Mode: session.OneShot, Label: "child", Prompt: "work"},
+		}},
+	}
+	var out client.DelegateReply
+	if err := api.Call(ctx, client.MethodDelegate, in, &out); err != nil {
+		return err
+	}
+	if e := out.Outcomes[0].Error; e != nil {
+		return e
+	}
+	r, err := session.DecodeRecord(out.Outcomes[0].Record.Raw())
+	if err != nil {
+		return err
+	}
+	b.open++
+	return b.took(stream.Done{StreamSeq: out.Tail, Record: r})
+}
+
+// serve answers requests by the raw publish and nothing else.
+func (r *rawSide) serve(subject string) (micro.Service, error) {
+	svc, err := micro.AddService(r.conn, micro.Config{Name: "raw", Version: "1.0.0"})
+	if err != nil {
+		return nil, err
+	}
+	err = svc.AddEndpoint("raw", micro.HandlerFunc(func(req micro.Request) {
+		if err := r.publish(); err != nil {
+			_ = req.Error("500", err.Error(), nil)
+			return
+		}
+		_ = req.Respond([]byte(strconv.FormatUint(r.tail, 10)))
+	}), micro.WithEndpointSubject(subject))
+	if err != nil {
+		return nil, errors.Join(err, svc.Stop())
+	}
+	return svc, nil
+}
+
+// askRaw sends a request of the same size and reads the answer.
+func askRaw(nc *nats.Conn, subject string, body []byte) error {
+	answer, err := nc.Request(subject, body, 5*time.Second)
+	if err != nil {
+		return err
+	}
+	if code := answer.Header.Get(micro.ErrorCodeHeader); code != "" {
+		return fmt.Errorf("raw service: %s %s", code, answer.Header.Get(micro.ErrorHeader))
+	}
+	return nil
+}
