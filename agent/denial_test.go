@@ -1,6 +1,8 @@
 package agent_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -253,5 +255,41 @@ sessions:
 	}
 	if seen != 1 {
 		t.Errorf("the model sees the notice %d times, want once", seen)
+	}
+}
+
+// When a change of the default has returned, no call is decided under the old one
+// (SPEC 2.1), also not the next call of a step that is under way.
+func TestChangedDefaultBindsTheNextCall(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.work("w1", 1)
+	id := w.root(fmt.Sprintf(`
+sessions:
+  root:
+    - calls:
+        - {id: a, tool: bash, args: {command: %q}}
+        - {id: b, tool: write, args: {path: second, content: x}}
+    - text: done
+`, hold))
+	eventually(t, "the first call runs", func() bool { return w.ran() == 1 })
+	var reply client.ConfigReply
+	w.must(w.api.Call(t.Context(), client.MethodConfigSet, client.ConfigSetRequest{
+		Head: head, Path: "defaults.sandbox", Value: json.RawMessage(`"read-only"`),
+	}, &reply))
+	if len(reply.Stragglers) != 0 {
+		t.Errorf("stragglers %v, want none: the worker renews while a call runs", reply.Stragglers)
+	}
+	w.letGo()
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	if r := resultOf(t, events, "1.1.1"); !r.Denied || exists(w.path("second")) {
+		t.Errorf("the call after the change has result %+v, want a denial", r)
+	}
+	for _, d := range payloads[*session.ToolDecision](events) {
+		if d.CallID == "1.1.1" && d.Revision != reply.Revision {
+			t.Errorf("it was decided at revision %d, want %d", d.Revision, reply.Revision)
+		}
 	}
 }
