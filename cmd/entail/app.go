@@ -105,8 +105,8 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 done with denials, 4 nothing done,
 	f.StringVarP(&a.output, "output", "o", "text", "text for people or json for programs, one line each")
 	f.StringVar(&a.config, "config", "", "configuration file; default entail.yaml, if it is there")
 	root.AddCommand(
-		newUp(a), newRun(a), newSession(a), newSend(a), newInterrupt(a), newCancel(a),
-		newPolicy(a), newExplain(a), newConfig(a), newVerify(a), newVersion(a), newCompletion(), newProcess(a),
+		newDemo(a), newUp(a), newRun(a), newSession(a), newSend(a), newInterrupt(a), newCancel(a),
+		newPolicy(a), newExplain(a), newConfig(a), newVerify(a), newBench(a), newVersion(a), newCompletion(), newProcess(a),
 	)
 	return root
 }

@@ -29,7 +29,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata", RequireExplicitExec: true, RequireUniqueNames: true,
 		Setup: setup,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "await": await, "endpoint": endpoint,
+			"exits": exits, "await": untilDone, "endpoint": endpoint,
 		},
 	})
 }
@@ -60,8 +60,8 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 // awaitLimit is how long a script waits for anything.
 const awaitLimit = 30 * time.Second
 
-// await runs a command again and again until it succeeds.
-func await(ts *testscript.TestScript, _ bool, args []string) {
+// untilDone is await: it runs a command again and again until it succeeds.
+func untilDone(ts *testscript.TestScript, _ bool, args []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), awaitLimit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)

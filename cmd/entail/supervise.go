@@ -46,6 +46,7 @@ type supervisor struct {
 
 // kept is a process that is kept.
 type kept struct {
+	name string
 	stop context.CancelFunc
 	done chan struct{}
 
@@ -58,7 +59,7 @@ type kept struct {
 // returned.
 func (s *supervisor) keep(ctx context.Context, p process) (*kept, error) {
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	k := &kept{stop: stop, done: make(chan struct{})}
+	k := &kept{name: p.name, stop: stop, done: make(chan struct{})}
 	first := make(chan error, 1)
 	go func() {
 		defer close(k.done)
