@@ -53,9 +53,5 @@ func CodeOf(err error) Code {
 
 // Temporary reports whether sending the same request again can help.
 func (e *Error) Temporary() bool {
-	switch e.Code {
-	case CodeConflict, CodeUnknown, CodeUnavailable:
-		return true
-	}
-	return false
+	return e.Code == CodeConflict || e.Code == CodeUnknown || e.Code == CodeUnavailable
 }

@@ -1,7 +1,8 @@
 package coordinator_test
 
 import (
-	"fmt"
+	"bytes"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -37,13 +38,13 @@ func (d *deployment) publish(f forged) uint64 {
 		line, err := session.Encode(f.seq, time.Now().UnixMilli(), f.payload)
 		d.must(err)
 		after = session.EventLink(f.before, f.id, session.ClassTurn, line)
-		msg.Data = append(line, '\n')
+		msg.Data = append(bytes.Clone(line), '\n')
 	}
 	msg.Header.Set(session.HeaderFormat, "1")
-	msg.Header.Set(session.HeaderSeq, fmt.Sprint(f.seq))
+	msg.Header.Set(session.HeaderSeq, strconv.FormatUint(uint64(f.seq), 10))
 	msg.Header.Set(session.HeaderCount, "1")
 	msg.Header.Set(session.HeaderLinkName, f.before.String()+" "+after.String())
-	msg.Header.Set(session.HeaderEpoch, fmt.Sprint(f.epoch))
+	msg.Header.Set(session.HeaderEpoch, strconv.FormatUint(f.epoch, 10))
 	msg.Header.Set(session.HeaderWriter, "worker w1 i1")
 	answer, err := nc.RequestMsg(msg, 5*time.Second)
 	d.must(err)

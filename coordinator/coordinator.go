@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,7 +72,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 func (c *Coordinator) mirror(ctx context.Context, partition int) error {
 	err := c.cfg.Store.Run(ctx, feed{c.cfg.Log}, partition)
 	if errors.Is(err, session.ErrLoss) {
-		c.cfg.Logger.Error("partition is stopped", "partition", partition, "error", err)
+		c.cfg.Logger.Error("partition is stopped", slog.Int("partition", partition), slog.Any("error", err))
 		return nil
 	}
 	return err
@@ -121,7 +122,7 @@ func (c *Coordinator) useSettings(value []byte, revision uint64) error {
 func (c *Coordinator) watchSettings(ctx context.Context) error {
 	return c.cfg.Log.Settings().Watch(ctx, func(s stream.Setting) error {
 		if err := c.useSettings(s.Value, s.Revision); err != nil {
-			c.cfg.Logger.Error("settings are refused; the last good ones stay", "error", err)
+			c.cfg.Logger.Error("settings are refused; the last good ones stay", slog.Any("error", err))
 		}
 		return nil
 	})
@@ -179,7 +180,7 @@ func (c *Coordinator) poke(s session.State) {
 		return
 	}
 	if err := c.cfg.Log.Poke(s.Claim.Worker); err != nil {
-		c.cfg.Logger.Debug("poke", "worker", s.Claim.Worker, "error", err)
+		c.cfg.Logger.Debug("poke", slog.String("worker", s.Claim.Worker), slog.Any("error", err))
 	}
 }
 

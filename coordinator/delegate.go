@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -29,7 +30,7 @@ func (c *Coordinator) delegate(ctx context.Context, who caller, in client.Delega
 			break
 		}
 	}
-	return &reply, at(in.Session, reply.Tail), nil
+	return &reply, at(in.Session, reply.Tail), nil //nolint:nilerr // the outcomes carry their own errors
 }
 
 func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.DelegateRequest, call client.Delegation, tail uint64) client.DelegateOutcome {
@@ -83,7 +84,7 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 	if err != nil {
 		return fail(err)
 	}
-	c.cfg.Logger.Debug("child started", "parent", in.Session, "child", child, "worker", who.worker)
+	c.cfg.Logger.Debug("child started", slog.String("parent", string(in.Session)), slog.String("child", string(child)), slog.String("worker", who.worker))
 	out.Child, out.Record = child, &record
 	return out
 }

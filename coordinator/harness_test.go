@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func (d *deployment) coordinate(i int) *sessionstore.Store {
 		t.Fatal(err)
 	}
 	nc := d.broker.Conn(t, broker.Coordinator, "coordinator")
-	log, err := stream.New(nc, stream.Config{Witness: store, Poll: 20 * time.Millisecond, Writer: session.Writer{Component: "coordinator", Instance: fmt.Sprint(i), Incarnation: "i1"}})
+	log, err := stream.New(nc, stream.Config{Witness: store, Poll: 20 * time.Millisecond, Writer: session.Writer{Component: "coordinator", Instance: strconv.Itoa(i), Incarnation: "i1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,13 +176,13 @@ func (d *deployment) must(err error) {
 }
 
 // turn appends one turn record as the worker.
-func (d *deployment) turn(id session.ID, make func(session.State) []session.Payload) session.State {
+func (d *deployment) turn(id session.ID, events func(session.State) []session.Payload) session.State {
 	d.t.Helper()
 	d.catchUp()
 	done, err := d.log.Append(d.t.Context(), d.store, id, stream.Change{
 		Name: "test turn", Class: session.ClassTurn,
 		Epoch: func(v session.View) uint64 {
-			if p := make(v.State); len(p) > 0 {
+			if p := events(v.State); len(p) > 0 {
 				if claim, ok := p[0].(*session.Claim); ok {
 					return claim.Epoch
 				}
@@ -190,7 +191,7 @@ func (d *deployment) turn(id session.ID, make func(session.State) []session.Payl
 		},
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			var out []session.Draft
-			for _, p := range make(v.State) {
+			for _, p := range events(v.State) {
 				out = append(out, session.Draft{Time: time.Now().UnixMilli(), Payload: p})
 			}
 			return out, nil

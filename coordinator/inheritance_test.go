@@ -17,11 +17,9 @@ import (
 func knobs(lines []line, from session.Seq) []string {
 	var out []string
 	for _, l := range lines {
-		switch l.Type {
-		case session.TypeSandboxMode, session.TypeApprovalPolicy, session.TypePreset:
-			if l.Seq >= from {
-				out = append(out, string(l.Type)+" "+string(l.Data))
-			}
+		knob := l.Type == session.TypeSandboxMode || l.Type == session.TypeApprovalPolicy || l.Type == session.TypePreset
+		if knob && l.Seq >= from {
+			out = append(out, string(l.Type)+" "+string(l.Data))
 		}
 	}
 	return out

@@ -26,7 +26,6 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
-	const longest = 10 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longestWait))
 	defer cancel()
 	for {

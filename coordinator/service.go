@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -131,11 +132,11 @@ func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 		reply.Result, reply.Position = nil, nil
 		reply.Error = toError(err)
 		if reply.Error.Code == client.CodeInternal {
-			c.cfg.Logger.Error("request failed", "method", e.method, "error", err)
+			c.cfg.Logger.Error("request failed", slog.String("method", e.method), slog.Any("error", err))
 		}
 	}
 	if err := r.RespondJSON(reply); err != nil {
-		c.cfg.Logger.Error("answer", "method", e.method, "error", err)
+		c.cfg.Logger.Error("answer", slog.String("method", e.method), slog.Any("error", err))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/entail-fleet/entail/session"
@@ -24,7 +25,7 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 	for wait(ctx, time.Duration(c.settings().Lease)) {
 		for p := range c.cfg.Partitions {
 			if err := c.sweepPartition(ctx, p, seen); err != nil && ctx.Err() == nil {
-				c.cfg.Logger.Warn("sweep", "partition", p, "error", err)
+				c.cfg.Logger.Warn("sweep", slog.Int("partition", p), slog.Any("error", err))
 			}
 		}
 	}

@@ -93,7 +93,7 @@ func (x *Exporter) Run(ctx context.Context, partition int) error {
 		return x.advance(partition, last)
 	})
 	if ctx.Err() != nil {
-		return nil
+		return nil //nolint:nilerr // that is how it is meant to end
 	}
 	return err
 }
@@ -198,18 +198,18 @@ func (x *Exporter) deliver(ctx context.Context, spans []Span) error {
 		rejected, err := x.to.send(ctx, spans)
 		switch {
 		case err == nil && rejected > 0:
-			x.cfg.Logger.Warn("the endpoint rejected spans", "rejected", rejected)
+			x.cfg.Logger.Warn("the endpoint rejected spans", slog.Int64("rejected", rejected))
 			return nil
 		case err == nil:
 			return nil
 		case errors.Is(err, errRejected) && len(spans) == 1:
-			x.cfg.Logger.Warn("the endpoint rejected a span", "span", spans[0].Span.GetName(), "error", err)
+			x.cfg.Logger.Warn("the endpoint rejected a span", slog.String("span", spans[0].Span.GetName()), slog.Any("error", err))
 			return nil
 		case errors.Is(err, errRejected):
 			half := len(spans) / 2
 			return errors.Join(x.deliver(ctx, spans[:half]), x.deliver(ctx, spans[half:]))
 		}
-		x.cfg.Logger.Warn("spans are not taken; trying again", "spans", len(spans), "error", err)
+		x.cfg.Logger.Warn("spans are not taken; trying again", slog.Int("spans", len(spans)), slog.Any("error", err))
 		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

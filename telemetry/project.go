@@ -96,7 +96,7 @@ func newSpan(h session.Header, id []byte, title string, fromMs, toMs int64) *tra
 	}
 }
 
-func nanos(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) } //nolint:gosec // not negative
+func nanos(t time.Time) uint64 { return uint64(max(t.UnixNano(), 0)) }
 
 // name is what people call the session; ids are attributes.
 func name(h session.Header) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -196,9 +197,7 @@ func newRaw(conn *nats.Conn, b *book, done stream.Done) (*rawSide, error) {
 
 func (r *rawSide) publish() error {
 	m := &nats.Msg{Subject: r.subject, Data: r.body, Header: make(nats.Header, len(r.header)+2)}
-	for k, v := range r.header {
-		m.Header[k] = v
-	}
+	maps.Copy(m.Header, r.header)
 	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(r.tail, 10)}
 	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{r.filter}
 	answer, err := r.conn.RequestMsg(m, 5*time.Second)
