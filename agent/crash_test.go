@@ -167,10 +167,7 @@ sessions:
 	if n := len(payloads[*session.Claim](events)); n != 1 || w.ran() != 1 {
 		t.Errorf("%d claims and %d runs, want 1 and 1", n, w.ran())
 	}
-	eventually(t, "the queue is empty", func() bool {
-		i := info()
-		return i.NumAckPending == 0 && i.NumPending == 0
-	})
+	w.drained()
 }
 
 // A4: a switch that stands in the log before a call's decision binds it, also in
@@ -329,13 +326,7 @@ sessions:
 	first.die(t)
 	tail := w.open(id)
 	w.work("w2", 1)
-	js, err := jetstream.New(w.broker.Conn(t, broker.Provisioner, "provisioner"))
-	w.must(err)
-	eventually(t, "the queue is empty", func() bool {
-		c, err := js.Consumer(t.Context(), stream.StreamName(0), "work")
-		w.must(err)
-		return c.CachedInfo().NumAckPending == 0 && c.CachedInfo().NumPending == 0
-	})
+	w.drained()
 	before, _ := tail.State()
 	after, _ := w.open(id).State()
 	if before.Next != after.Next || w.ran() != 1 {

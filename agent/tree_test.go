@@ -1,12 +1,14 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/entail-fleet/entail/agent"
+	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/session"
 )
@@ -164,5 +166,20 @@ func TestPlantedRecordIsAlarmed(t *testing.T) {
 	w.work("w1", 1)
 	if s := w.idle(id); s.LastEnd.Reason.Kind != session.EndCompleted {
 		t.Errorf("the turn ended %q", s.LastEnd.Reason.Kind)
+	}
+}
+
+// A session that an invalid record of class inbox stopped is set aside, its hints
+// are acknowledged, and others go on (SPEC 1.4).
+func TestStoppedSessionIsSetAside(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	bad, good := w.root("sessions: {root: [{text: done}]}"), w.root("sessions: {root: [{text: done}]}")
+	w.publish(w.broker.Conn(t, broker.Coordinator, "coordinator"), session.Address{Session: bad, Class: session.ClassInbox}, nil, []byte("half a rec"))
+	w.work("w1", 1)
+	w.idle(good)
+	w.drained()
+	if _, err := agent.OpenReplica(t.Context(), w.log, bad, "", nil); !errors.Is(err, session.ErrCorrupt) {
+		t.Errorf("open the stopped session: %v, want that it is stopped", err)
 	}
 }

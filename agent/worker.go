@@ -210,7 +210,7 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 	switch {
 	case err == nil && done:
 		err = h.Ack(ctx)
-	case errors.Is(err, session.ErrCorrupt), errors.Is(err, session.ErrFormat):
+	case errors.Is(err, session.ErrCorrupt) && !errors.Is(err, session.ErrLoss):
 		log.Error("session is quarantined", slog.Any("error", err))
 		err = h.Ack(ctx)
 	case err == nil, errors.Is(err, errBusy), errors.Is(err, errLost):

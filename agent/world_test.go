@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
 	"go.uber.org/goleak"
 
@@ -334,15 +335,32 @@ func (w *world) plant(id session.ID) {
 		Payload: &session.SandboxSwitch{Mode: session.DangerFullAccess, By: &session.Party{Kind: session.Person, ID: "ada"}},
 	})
 	w.must(err)
-	headers, body, err := session.EncodeRecord(session.Record{
-		Address: session.Address{Session: id, Class: session.ClassTurn}, Format: s.Format, Epoch: 1, Own: &sec,
-	})
+	a := session.Address{Session: id, Class: session.ClassTurn}
+	headers, body, err := session.EncodeRecord(session.Record{Address: a, Format: s.Format, Epoch: 1, Own: &sec})
 	w.must(err)
-	m := nats.NewMsg(stream.Subject(session.Address{Session: id, Class: session.ClassTurn}))
+	w.publish(w.broker.Conn(w.t, broker.Worker, "w2"), a, headers, body)
+}
+
+// publish puts a message into a session's space past the one append.
+func (w *world) publish(nc *nats.Conn, a session.Address, headers map[string]string, body []byte) {
+	w.t.Helper()
+	m := nats.NewMsg(stream.Subject(a))
 	m.Data = body
 	for k, v := range headers {
 		m.Header[k] = []string{v}
 	}
-	_, err = w.broker.Conn(w.t, broker.Worker, "w2").RequestMsg(m, patience)
+	_, err := nc.RequestMsg(m, patience)
 	w.must(err)
+}
+
+// drained waits until every hint was acknowledged.
+func (w *world) drained() {
+	w.t.Helper()
+	js, err := jetstream.New(w.broker.Conn(w.t, broker.Provisioner, "provisioner"))
+	w.must(err)
+	eventually(w.t, "the queue is empty", func() bool {
+		c, err := js.Consumer(w.t.Context(), stream.StreamName(0), "work")
+		w.must(err)
+		return c.CachedInfo().NumAckPending == 0 && c.CachedInfo().NumPending == 0
+	})
 }
