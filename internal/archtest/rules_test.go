@@ -59,7 +59,7 @@ var rules = map[string]rule{
 // owners says who may speak to a library that few may. It binds cmd too: whoever
 // replaces such a library changes one directory. The longest prefix counts.
 var owners = map[string][]string{
-	module + "/internal/node":             {"cmd"},
+	module + "/internal/node":             {"cmd", "internal/bench"},
 	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "internal/node", "internal/bench", "cmd"},
 	natsGo + "/jetstream":                 {"stream"},
 	natsGo + "/micro":                     {"coordinator", "client", "internal/bench"},
