@@ -172,7 +172,7 @@ func stepProof(ctx context.Context, m *demo, f *facts) error {
 	}
 	f.log(children > 0 && whole == children, "%d of %d children began with one record, pin to prompt", whole, children)
 
-	report, err := verify.Run(ctx, source{m}, verify.Options{})
+	report, err := verify.Run(ctx, source{m}, verify.Options{Mirror: records{d: m.d}})
 	if err != nil {
 		return err
 	}
