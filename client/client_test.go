@@ -1,0 +1,111 @@
+package client_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"go.uber.org/goleak"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/natstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestPositionsAreOneForm(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]client.Position{"0:0": {}, "3:18446744073709551615": {Partition: 3, Sequence: 1<<64 - 1}} {
+		got, err := client.ParsePosition(text)
+		if err != nil || got != want || got.String() != text {
+			t.Errorf("%q is %+v (%v), want %+v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "1", "1:", ":1", "1:2:3", "01:2", "a:b", "1:-2", " 1:2"} {
+		if p, err := client.ParsePosition(text); err == nil {
+			t.Errorf("%q was read as %+v", text, p)
+		}
+	}
+}
+
+// A client asks again while nobody answers, shows its token, and brings back the
+// newest position of each partition that it was told.
+func TestRequestsBringBackWhatWasTold(t *testing.T) {
+	t.Parallel()
+	b := natstest.Start(t)
+	api := client.New(b.Conn(t, broker.Client, "client"), client.Config{Token: "secret", Timeout: 10 * time.Second})
+	requests := make(chan *nats.Msg, 8)
+	answered := 0
+	serve := func() {
+		nc := b.Conn(t, broker.Coordinator, "coordinator")
+		_, err := nc.Subscribe(client.SubjectAPI+">", func(m *nats.Msg) {
+			requests <- m
+			answered++
+			reply := client.Reply{Version: client.APIVersion, Position: &client.Position{Partition: answered % 2, Sequence: uint64(100 * answered)}, Result: json.RawMessage("{}")} //nolint:gosec // small
+			body, err := json.Marshal(reply)
+			if err != nil {
+				t.Error(err)
+			}
+			if err := m.Respond(body); err != nil {
+				t.Error(err)
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	first := make(chan error, 1)
+	go func() {
+		first <- api.Call(t.Context(), client.MethodInfo, client.SessionRequest{Head: client.Head{Version: client.APIVersion}}, nil)
+	}()
+	serve() // the first request was made, or will be, without anybody to answer
+	if err := <-first; err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if err := api.Call(t.Context(), client.MethodInfo, client.SessionRequest{}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var last *nats.Msg
+	for range 4 {
+		last = <-requests
+		if got := last.Header.Get("Authorization"); got != "Bearer secret" {
+			t.Errorf("the request shows %q", got)
+		}
+	}
+	want := map[string]bool{"1:300": true, "0:200": true}
+	got := map[string]bool{}
+	for _, v := range last.Header.Values(client.HeaderAfter) {
+		got[v] = true
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("positions brought back (-want +got):\n%s", diff)
+	}
+}
+
+func TestErrorsKeepTheirCode(t *testing.T) {
+	t.Parallel()
+	err := fmt.Errorf("ask: %w", &client.Error{Code: client.CodeConflict, Message: "tail has moved"})
+	if client.CodeOf(err) != client.CodeConflict {
+		t.Errorf("code of %v is %q", err, client.CodeOf(err))
+	}
+	for code, want := range map[client.Code]bool{client.CodeConflict: true, client.CodeUnknown: true, client.CodeUnavailable: true, client.CodeDenied: false, client.CodeStopped: false} {
+		if got := (&client.Error{Code: code}).Temporary(); got != want {
+			t.Errorf("%s temporary: %v", code, got)
+		}
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	b := natstest.Start(t)
+	api := client.New(b.Conn(t, broker.Client, "client"), client.Config{Timeout: 300 * time.Millisecond})
+	if err := api.Call(t.Context(), client.MethodInfo, client.SessionRequest{}, nil); client.CodeOf(err) != client.CodeUnavailable {
+		t.Errorf("got %v, want UNAVAILABLE", err)
+	}
+}
