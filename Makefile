@@ -32,7 +32,7 @@ fuzz: ## run each fuzz target for FUZZTIME (30s)
 	echo "$$list" | awk '/^Fuzz/ { f[n++] = $$1 } /^(ok|\?)/ { for (i = 0; i < n; i++) print $$2, f[i]; n = 0 }' | \
 	while read -r pkg target; do \
 		echo "fuzz $$pkg $$target"; \
-		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null || exit 1; \
+		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "$$pkg" </dev/null || exit 1; \
 	done
 
 lint: $(GOLANGCI) ## go vet, golangci-lint, gofumpt and goimports
