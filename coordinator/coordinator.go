@@ -27,6 +27,13 @@ type Coordinator struct {
 
 	mu    sync.Mutex
 	alive map[string]client.Alive // by worker; guarded by mu
+	rooms map[int]fullness        // by partition; guarded by mu
+}
+
+// fullness is whether a partition had room, and when.
+type fullness struct {
+	full bool
+	at   time.Time
 }
 
 // New checks the configuration. It does no I/O.
@@ -35,7 +42,7 @@ func New(cfg Config) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]client.Alive{}}, nil
+	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]client.Alive{}, rooms: map[int]fullness{}}, nil
 }
 
 // Ready is closed when requests are answered: the settings are read and the

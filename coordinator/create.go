@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -59,13 +60,24 @@ func (c *Coordinator) checkRoot(ctx context.Context, r delegation.Root) error {
 	return c.room(ctx, r.ID)
 }
 
-// room refuses new sessions while the rest of the store is kept for ends.
+// room refuses new sessions while the rest of the store is kept for ends. What
+// the server said is believed for a second: a stream does not fill in less.
 func (c *Coordinator) room(ctx context.Context, id session.ID) error {
-	full, err := c.cfg.Log.Full(ctx, id.Partition())
-	if err != nil {
-		return err
+	p := id.Partition()
+	c.mu.Lock()
+	known, ok := c.rooms[p]
+	c.mu.Unlock()
+	if !ok || c.cfg.Now().Sub(known.at) > time.Second {
+		full, err := c.cfg.Log.Full(ctx, p)
+		if err != nil {
+			return err
+		}
+		known = fullness{full: full, at: c.cfg.Now()}
+		c.mu.Lock()
+		c.rooms[p] = known
+		c.mu.Unlock()
 	}
-	if full {
+	if known.full {
 		return &client.Error{Code: client.CodeFull, Message: "the store is nearly full: no new sessions until trees are archived or it is enlarged"}
 	}
 	return nil

@@ -168,6 +168,32 @@ func (b *book) delegate(ctx context.Context, kind session.Kind) (stream.Done, er
 	return done, b.took(done)
 }
 
+// callsPerBook is how many children a parent starts in one step.
+const callsPerBook = 8
+
+// shelf is parents enough for one caller's delegations.
+type shelf struct{ books []*book }
+
+func newShelf(ctx context.Context, log *stream.Log, delegations int) (*shelf, error) {
+	var s shelf
+	for left := delegations; left > 0; left -= callsPerBook {
+		b, err := newBook(ctx, log, callsPerBook)
+		if err != nil {
+			return nil, err
+		}
+		s.books = append(s.books, b)
+	}
+	return &s, nil
+}
+
+// next is a parent with a call that is not delegated yet.
+func (s *shelf) next() *book {
+	if s.books[0].open == callsPerBook {
+		s.books = s.books[1:]
+	}
+	return s.books[0]
+}
+
 // rawSide publishes the same bytes over and over, each with the compare-and-set on
 // the tail that the last one made.
 type rawSide struct {

@@ -153,14 +153,14 @@ func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
 				return spread(callers, n, func(c int) error { return raws[c].publish() })
 			},
 			func(n int) (time.Duration, error) {
-				books := make([]*book, callers)
+				shelves := make([]*shelf, callers)
 				for c := range callers {
-					if books[c], err = newBook(ctx, log, n); err != nil {
+					if shelves[c], err = newShelf(ctx, log, n); err != nil {
 						return 0, err
 					}
 				}
 				return spread(callers, n, func(c int) error {
-					_, err := books[c].delegate(ctx, session.Spawn)
+					_, err := shelves[c].next().delegate(ctx, session.Spawn)
 					return err
 				})
 			})

@@ -71,11 +71,11 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 			return spread(1, n, func(int) error { return askRaw(worker, subject, raw.body) })
 		},
 		func(n int) (time.Duration, error) {
-			b, err := newBook(ctx, log, n)
+			s, err := newShelf(ctx, log, n)
 			if err != nil {
 				return 0, err
 			}
-			return spread(1, n, func(int) error { return b.ask(ctx, api, deployment) })
+			return spread(1, n, func(int) error { return s.next().ask(ctx, api, deployment) })
 		})
 	if err != nil {
 		return err
