@@ -23,23 +23,25 @@ import (
 )
 
 func main() {
+	os.Exit(exit())
+}
+
+// exit runs the coordinator until it is asked to stop and returns the exit code.
+func exit() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stderr, os.LookupEnv)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "coordinator:", err)
-		stop()
-		os.Exit(1)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	fmt.Fprintln(os.Stderr, "coordinator:", err)
+	return 1
 }
 
 // options are the flags.
 type options struct {
 	credentials, provisioner, tokens, models string
 	defaultSandbox, reviewer                 string
-	replicas                                 int
 	level                                    slog.Level
 	cfg                                      node.CoordinatorConfig
 }
@@ -53,7 +55,7 @@ func (o *options) flags(out io.Writer) *flag.FlagSet {
 	fs.StringVar(&o.tokens, "tokens", "", "`file` with the digests of the tokens that may ask")
 	fs.StringVar(&o.cfg.Store, "store", "store", "`directory` of the mirror")
 	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count; the same for ever")
-	fs.IntVar(&o.replicas, "replicas", 1, "copies of each stream: 1, or 3 and more")
+	fs.IntVar(&o.cfg.Replicas, "replicas", 1, "copies of each stream: 1, or 3 and more")
 	fs.StringVar(&o.models, "models", "", "models that the workers offer, as `provider:name,...`; default any")
 	fs.StringVar(&o.cfg.Durability, "durability", "as the broker is configured", "what info says of the broker's sync level")
 	fs.StringVar(&o.defaultSandbox, "default-sandbox", "", "the fleet's default sandbox `mode`; kept when not given")
@@ -97,7 +99,7 @@ func run(ctx context.Context, args []string, out io.Writer, lookup func(string) 
 	if err := o.provision(ctx, log); err != nil {
 		return err
 	}
-	return node.Coordinator(ctx, creds, o.cfg, log, func() { log.Info("ready", "coordinator", o.cfg.Name) })
+	return node.Coordinator(ctx, creds, o.cfg, log, func() { log.Info("ready", slog.String("coordinator", o.cfg.Name)) })
 }
 
 // provision makes what the fleet needs, if this coordinator was given the right.
@@ -113,5 +115,5 @@ func (o *options) provision(ctx context.Context, log *slog.Logger) error {
 	if lease == 0 {
 		lease = time.Duration(policy.DefaultSettings().Lease)
 	}
-	return node.Provision(ctx, creds, stream.Config{Partitions: o.cfg.Partitions, Replicas: o.replicas}, lease, log)
+	return node.Provision(ctx, creds, stream.Config{Partitions: o.cfg.Partitions, Replicas: o.cfg.Replicas}, lease, log)
 }

@@ -23,14 +23,14 @@ type app struct {
 
 	layers  layers
 	started bool // the arguments were accepted
-	print   *printer
+	printer *printer
 	// force ends what a first signal asked to end. It is closed by a second one.
 	force chan struct{}
 }
 
 // execute runs one command and returns its exit code.
 func (a *app) execute(args []string) int {
-	a.print = newPrinter(a, false)
+	a.printer = newPrinter(a, false)
 	ctx, stop := a.signals()
 	defer stop()
 	root := newRoot(a)
@@ -47,7 +47,7 @@ func (a *app) execute(args []string) int {
 	}
 	e := classify(err)
 	if !e.quiet {
-		a.print.failure(e)
+		a.printer.failure(e)
 	}
 	return e.exit
 }
@@ -120,7 +120,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 	if a.output != "text" && a.output != "json" {
 		return usagef("unknown output %q: use text or json", a.output)
 	}
-	a.print = newPrinter(a, a.output == "json")
+	a.printer = newPrinter(a, a.output == "json")
 	a.started = true
 	return nil
 }

@@ -28,12 +28,12 @@ target is missed.`,
 				if !f.OK {
 					missed++
 				}
-				_ = a.print.value(f, func() {
-					word := a.print.paint(green, "ok")
+				_ = a.printer.value(f, func() {
+					word := a.printer.paint(green, "ok")
 					if !f.OK {
-						word = a.print.paint(red, "missed")
+						word = a.printer.paint(red, "missed")
 					}
-					a.print.line("%-52s %5.2f (target %.2f) %s   raw %.0f, ours %.0f, n %d", f.Name, f.Ratio, f.Target, word, f.Raw, f.Ours, f.N)
+					a.printer.line("%-52s %5.2f (target %.2f) %s   raw %.0f, ours %.0f, n %d", f.Name, f.Ratio, f.Target, word, f.Raw, f.Ours, f.N)
 				})
 			})
 			if err == nil && missed > 0 {

@@ -16,7 +16,7 @@ import (
 // whatever a client says.
 func fakeServer(t *testing.T, info string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it is closed with the test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func greet(conn net.Conn, info string) {
 // A server that cannot carry a deployment is refused by name, at once.
 func TestUnfitServersAreRefused(t *testing.T) {
 	t.Parallel()
-	free, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // closed right away
+	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

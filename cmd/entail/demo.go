@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -101,7 +102,7 @@ func (a *app) demo(ctx context.Context, only []int, keep bool) (err error) {
 		return unavailable(err)
 	}
 	if keep {
-		a.print.line("directory %s", base)
+		a.printer.line("directory %s", base)
 	} else {
 		defer func() { err = errors.Join(err, os.RemoveAll(base)) }()
 	}
@@ -155,7 +156,7 @@ func (m *demo) tell(ctx context.Context, n int, s demoStep) (bool, error) {
 		f.log(false, "the step did not end: %v", err)
 	}
 	l := line{n, s.must, f.text(), f.ok()}
-	p := m.a.print
+	p := m.a.printer
 	return l.OK, p.value(l, func() {
 		mark := p.paint(green, "ok")
 		if !l.OK {
@@ -227,12 +228,9 @@ func (f facts) ok() bool {
 }
 
 func (f facts) text() string {
-	text := ""
+	parts := make([]string, len(f))
 	for i, x := range f {
-		if i > 0 {
-			text += "; "
-		}
-		text += x.String()
+		parts[i] = x.String()
 	}
-	return text
+	return strings.Join(parts, "; ")
 }

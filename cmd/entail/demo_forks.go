@@ -45,7 +45,7 @@ func stepFork(ctx context.Context, m *demo, f *facts) error {
 	f.log(completed && len(modes) == 1 && modes[0].Mode == session.WorkspaceWrite, "inherited are %d events, a completed turn under %s", len(t.inherited), lastMode(modes))
 	seedEnd := len(t.own) > 0 && t.own[0].Type == session.TypeEndSeed && t.own[0].Seq == t.header.FirstLiveSeq
 	f.log(seedEnd && t.handedDown(session.ReadOnly), "its own begin with %s", firstTypes(t.own, 3))
-	f.refused(t, 0, session.ReadOnly)
+	f.refused(t, 0)
 	f.disk(m.exists(ws, "before.txt"), "before.txt is %s", there(m.exists(ws, "before.txt")))
 	f.disk(!m.exists(ws, "after.txt"), "after.txt is %s", there(m.exists(ws, "after.txt")))
 	return nil

@@ -54,7 +54,7 @@ func stepUnswitched(ctx context.Context, m *demo, f *facts) error {
 	f.log(pinned, "policy events of the child: %s", t.policyText())
 	f.succeeded(t, 0)
 	f.disk(m.holds(ws, "one.txt", "one"), "one.txt is %s", there(m.exists(ws, "one.txt")))
-	f.refused(t, 1, session.ReadOnly)
+	f.refused(t, 1)
 	f.disk(!m.exists(ws, "two.txt"), "two.txt is %s", there(m.exists(ws, "two.txt")))
 	return nil
 }
@@ -165,7 +165,7 @@ func (m *demo) confined(ctx context.Context, f *facts, ws string, root session.I
 	}
 	f.log(t.handedDown(session.ReadOnly) && t.own[0].Seq == 0 && len(t.policies()) <= 3, "policy events of the child: %s", t.policyText())
 	for n := range 3 {
-		f.refused(t, n, session.ReadOnly)
+		f.refused(t, n)
 	}
 	f.disk(before == after, "the workspace was %s and is %s", before, after)
 	f.log(len(parent.policies()) == 1 && len(parent.births) == 1, "the parent has %d policy event of its own, the switch, and %d child", len(parent.policies()), len(parent.births))
@@ -216,7 +216,7 @@ func stepAfter(ctx context.Context, m *demo, f *facts) error {
 	f.succeeded(first, 0)
 	f.disk(m.exists(ws, "first.txt"), "first.txt is %s", there(m.exists(ws, "first.txt")))
 	f.log(second.handedDown(session.ReadOnly), "second child: %s", second.policyText())
-	f.refused(second, 0, session.ReadOnly)
+	f.refused(second, 0)
 	f.disk(!m.exists(ws, "second.txt"), "second.txt is %s", there(m.exists(ws, "second.txt")))
 	return nil
 }
@@ -263,7 +263,7 @@ func stepGrandchild(ctx context.Context, m *demo, f *facts) error {
 		return err
 	}
 	f.log(grandchild.handedDown(session.ReadOnly) && grandchild.header.DelegationDepth == 2, "grandchild at depth %d: %s", grandchild.header.DelegationDepth, grandchild.policyText())
-	f.refused(grandchild, 0, session.ReadOnly)
+	f.refused(grandchild, 0)
 	f.disk(!m.exists(ws, "grandchild.txt"), "grandchild.txt is %s", there(m.exists(ws, "grandchild.txt")))
 	f.log(child.handedDown(session.ReadOnly), "child: %s", child.policyText())
 	f.succeeded(child, 2)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/entail-fleet/entail/session"
@@ -62,7 +63,7 @@ func (m *demo) trail(ctx context.Context, id session.ID) (trail, error) {
 	if err != nil {
 		return trail{}, err
 	}
-	all := append(parent.inherited, parent.own...)
+	all := slices.Concat(parent.inherited, parent.own)
 	t.inherited = all[:min(len(all), int(t.header.InheritedEventCount))] //nolint:gosec // a demo's log is short
 	return t, nil
 }
@@ -150,10 +151,11 @@ func (t trail) result(n int) (session.ToolCall, session.ToolResult, session.Writ
 	return *calls[n], session.ToolResult{}, session.Writer{}, false
 }
 
-// refused states that the fence refused a session's nth call, with the marker.
-func (f *facts) refused(t trail, n int, mode session.SandboxMode) {
+// refused states that the fence refused a session's nth call as read-only, with
+// the marker.
+func (f *facts) refused(t trail, n int) {
+	const marker = "[sandbox: file access denied under read-only mode]"
 	call, r, _, ok := t.result(n)
-	marker := fmt.Sprintf("[sandbox: file access denied under %s mode]", mode)
 	f.log(ok && r.Denied && strings.Contains(r.Content, marker), "%s of %s: %s", call.Name, name(t.header), resultWord(r, ok))
 }
 

@@ -129,7 +129,8 @@ func (m *demo) holds(name, file, text string) bool {
 // fingerprint is of every name, mode and byte of a workspace.
 func (m *demo) fingerprint(name string) (string, error) {
 	sum := sha256.New()
-	err := filepath.WalkDir(m.dir(name), func(path string, d fs.DirEntry, err error) error {
+	tree := os.DirFS(m.dir(name))
+	err := fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -137,7 +138,7 @@ func (m *demo) fingerprint(name string) (string, error) {
 		if !d.Type().IsRegular() {
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := fs.ReadFile(tree, path)
 		fmt.Fprintf(sum, "%d\n%s", len(text), text)
 		return err
 	})

@@ -80,8 +80,9 @@ func exitOfCode(code client.Code) int {
 		return exitUsage
 	case client.CodeUnavailable, client.CodeUnknown, client.CodeLoss, client.CodeUnauthorized:
 		return exitUnavailable
+	default:
+		return exitFailed
 	}
-	return exitFailed
 }
 
 // verdict is how a run over a whole tree went.
@@ -101,6 +102,7 @@ func verdictOf(tree []client.Summary) verdict {
 	switch root.Outcome {
 	case session.OutcomeInterrupted, session.OutcomeCancelled, session.OutcomeBudget:
 		return verdict{exitInterrupted, string(root.Outcome), endText(root)}
+	default: // the rest of the tree counts
 	}
 	calls, denials := 0, 0
 	var failed, unfinished *client.Summary
@@ -130,8 +132,9 @@ func hasFailed(s client.Summary) bool {
 	switch s.Outcome {
 	case session.OutcomeFailed, session.OutcomeRefused, session.OutcomeOutOfRoom:
 		return true
+	default:
+		return s.Status == client.StatusStopped
 	}
-	return s.Status == client.StatusStopped
 }
 
 // unfinishedChild reports a session that was left in the middle of something, or
@@ -140,8 +143,9 @@ func unfinishedChild(s client.Summary, root bool) bool {
 	switch s.Outcome {
 	case session.OutcomeInterrupted, session.OutcomeCancelled, session.OutcomeBudget:
 		return !root
+	default:
+		return !settled(s)
 	}
-	return !settled(s)
 }
 
 // settled reports a session that has nothing left to do by itself.
@@ -149,8 +153,9 @@ func settled(s client.Summary) bool {
 	switch s.Status {
 	case client.StatusIdle, client.StatusEnded, client.StatusStopped:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // stateText is a session's state in a few words.

@@ -41,19 +41,23 @@ func TestVerdictOf(t *testing.T) {
 		},
 		{
 			"a call of a child counts for the tree",
-			[]client.Summary{summary(idle, session.OutcomeCompleted), summary(ended, session.OutcomeCompleted, called)}, exitDone,
+			[]client.Summary{summary(idle, session.OutcomeCompleted), summary(ended, session.OutcomeCompleted, called)},
+			exitDone,
 		},
 		{
 			"a child at work is unfinished",
-			[]client.Summary{summary(idle, session.OutcomeCompleted, text), summary(client.StatusRunning, "")}, exitUnfinished,
+			[]client.Summary{summary(idle, session.OutcomeCompleted, text), summary(client.StatusRunning, "")},
+			exitUnfinished,
 		},
 		{
 			"a child that waits is unfinished",
-			[]client.Summary{summary(idle, session.OutcomeCompleted, text), summary(client.StatusWaiting, "")}, exitUnfinished,
+			[]client.Summary{summary(idle, session.OutcomeCompleted, text), summary(client.StatusWaiting, "")},
+			exitUnfinished,
 		},
 		{
 			"a cancelled child is unfinished, whatever was denied",
-			[]client.Summary{summary(idle, session.OutcomeCompleted, text, denied), summary(ended, session.OutcomeCancelled)}, exitUnfinished,
+			[]client.Summary{summary(idle, session.OutcomeCompleted, text, denied), summary(ended, session.OutcomeCancelled)},
+			exitUnfinished,
 		},
 		{
 			"a failed child fails the run before an unfinished one",
@@ -66,7 +70,8 @@ func TestVerdictOf(t *testing.T) {
 		{"a stopped log", []client.Summary{summary(client.StatusStopped, "", text)}, exitFailed},
 		{
 			"a cancelled root comes before all",
-			[]client.Summary{summary(ended, session.OutcomeCancelled, denied), summary(ended, session.OutcomeFailed)}, exitInterrupted,
+			[]client.Summary{summary(ended, session.OutcomeCancelled, denied), summary(ended, session.OutcomeFailed)},
+			exitInterrupted,
 		},
 		{"an interrupted root", []client.Summary{summary(idle, session.OutcomeInterrupted, text)}, exitInterrupted},
 		{"a used-up budget", []client.Summary{summary(ended, session.OutcomeBudget, text)}, exitInterrupted},

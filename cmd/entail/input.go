@@ -78,23 +78,23 @@ func workspace(dir string) (string, error) {
 	if err != nil {
 		return "", usagef("--cwd %q: %w", dir, err)
 	}
-	real, err := filepath.EvalSymlinks(abs)
+	resolved, err := filepath.EvalSymlinks(abs)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", usagef("--cwd %s does not exist: make it, or name another directory", abs)
 	}
 	if err != nil {
 		return "", usagef("--cwd %s: %w", abs, err)
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(resolved)
 	switch {
 	case err != nil:
 		return "", usagef("--cwd %s: %w", abs, err)
 	case !info.IsDir():
 		return "", usagef("--cwd %s is a file: name the directory to work in", abs)
-	case real == "/":
+	case resolved == "/":
 		return "", usagef("--cwd is /: name the directory to work in, not the whole machine")
 	}
-	return real, nil
+	return resolved, nil
 }
 
 // rootFlags are the flags of a new root.

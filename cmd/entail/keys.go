@@ -47,7 +47,7 @@ process gets its own file and no other:
 			if err := a.makeKeys(args[0], f); err != nil {
 				return err
 			}
-			return a.print.value(map[string]string{"dir": args[0]}, func() { a.print.line("%s", args[0]) })
+			return a.printer.value(map[string]string{"dir": args[0]}, func() { a.printer.line("%s", args[0]) })
 		},
 	}
 	flags := init.Flags()

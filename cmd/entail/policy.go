@@ -52,10 +52,10 @@ func newPolicyGet(a *app) *cobra.Command {
 }
 
 func (a *app) policy(p client.PolicyReply) error {
-	return a.print.value(p, func() {
-		a.print.line("sandbox    %s\napprovals  %s\npreset     %s", p.Sandbox, p.Approvals, p.Preset)
+	return a.printer.value(p, func() {
+		a.printer.line("sandbox    %s\napprovals  %s\npreset     %s", p.Sandbox, p.Approvals, p.Preset)
 		if p.Note != "" {
-			a.print.line("%s", p.Note)
+			a.printer.line("%s", p.Note)
 		}
 	})
 }
@@ -122,7 +122,7 @@ came from, up the tree to a person's switch or to the deployment's default.`,
 				if err := d.Call(cmd.Context(), client.MethodPolicyExplain, client.SessionRequest{Head: d.head, ID: id}, &out); err != nil {
 					return err
 				}
-				return a.print.value(out, func() { a.explained(out.Values) })
+				return a.printer.value(out, func() { a.explained(out.Values) })
 			})
 		},
 	}
@@ -131,9 +131,9 @@ came from, up the tree to a person's switch or to the deployment's default.`,
 // explained writes values with where they came from, nearest first.
 func (a *app) explained(values []policy.Explained) {
 	for _, v := range values {
-		a.print.line("%s: %s", v.Knob, v.Value)
+		a.printer.line("%s: %s", v.Knob, v.Value)
 		for _, o := range v.Origins {
-			a.print.line("  %s", originText(o))
+			a.printer.line("  %s", originText(o))
 		}
 	}
 }
@@ -185,24 +185,24 @@ named by turn, step and index, as session tail shows it.`,
 				if err := d.Call(cmd.Context(), client.MethodCallExplain, client.CallRequest{Head: d.head, ID: id, Call: call}, &out); err != nil {
 					return err
 				}
-				return a.print.value(out, func() { a.call(out) })
+				return a.printer.value(out, func() { a.call(out) })
 			})
 		},
 	}
 }
 
 func (a *app) call(c client.CallReply) {
-	a.print.line("call %s: %s %s", c.Call.CallID, c.Call.Name, brief(c.Call.Arguments))
+	a.printer.line("call %s: %s %s", c.Call.CallID, c.Call.Name, brief(c.Call.Arguments))
 	for _, d := range c.Decisions {
-		a.print.line("decided: %s", decisionText(d))
-		a.print.line("  on sandbox %s, approvals %s, preset %s, settings revision %d",
+		a.printer.line("decided: %s", decisionText(d))
+		a.printer.line("  on sandbox %s, approvals %s, preset %s, settings revision %d",
 			groundText(d.Basis.Sandbox), groundText(d.Basis.Approval), groundText(d.Basis.Preset), d.Revision)
 	}
 	if len(c.Decisions) == 0 {
-		a.print.line("not decided yet")
+		a.printer.line("not decided yet")
 	}
 	if c.Result != nil {
-		a.print.line("result: %s", resultText(*c.Result))
+		a.printer.line("result: %s", resultText(*c.Result))
 	}
 	a.explained(c.Values)
 }

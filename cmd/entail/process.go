@@ -27,7 +27,7 @@ func newProcess(a *app) *cobra.Command {
 			Long: "Run a " + kind + " from the order on descriptor 3.", Example: "  entail up",
 			PersistentPreRunE: func(*cobra.Command, []string) error { a.started = true; return nil },
 			RunE: func(cmd *cobra.Command, _ []string) error {
-				log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})).With("process", kind)
+				log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})).With(slog.String("process", kind))
 				ctx, bound, err := node.Bind(cmd.Context())
 				if err != nil {
 					return err
@@ -35,7 +35,7 @@ func newProcess(a *app) *cobra.Command {
 				err = run(ctx, bound, log)
 				if err != nil {
 					bound.Fail(err)
-					log.Error("process ends", "error", err)
+					log.Error("process ends", slog.Any("error", err))
 					return &exitError{exit: exitFailed, code: codeFailed, err: err, quiet: true}
 				}
 				return nil
@@ -60,5 +60,5 @@ func runWorker(ctx context.Context, b *node.Bound, log *slog.Logger) error {
 	if err := json.Unmarshal(b.Order.Config, &cfg); err != nil {
 		return fmt.Errorf("read the worker's order: %w", err)
 	}
-	return node.Worker(ctx, b.Order, cfg, log.With("worker", cfg.Name), b.Ready)
+	return node.Worker(ctx, b.Order, cfg, log.With(slog.String("worker", cfg.Name)), b.Ready)
 }

@@ -109,7 +109,7 @@ func (a *app) run(cmd *cobra.Command, want delegation.Root, m chosenModel, o ser
 		if err != nil {
 			return &refusedError{err}
 		}
-		a.print.line("session %s", id)
+		a.printer.line("session %s", id)
 		return a.follow(ctx, d, id, m.script)
 	})
 }
@@ -155,7 +155,7 @@ func (d *deployment) create(ctx context.Context, r delegation.Root) (session.ID,
 
 // follow shows a tree until it has settled and says what came of it.
 func (a *app) follow(ctx context.Context, d *deployment, id session.ID, script *model.Script) error {
-	show := newProgress(a.print)
+	show := newProgress(a.printer)
 	f := newFollower(d, id)
 	f.event, f.look = show.event, show.look
 	tree, err := f.untilSettled(ctx)
@@ -167,7 +167,7 @@ func (a *app) follow(ctx context.Context, d *deployment, id session.ID, script *
 		return err
 	}
 	for _, label := range unused(script, tree) {
-		a.print.warn("the script has a list for %q, and no session used it", label)
+		a.printer.warn("the script has a list for %q, and no session used it", label)
 	}
 	v := verdictOf(tree)
 	return a.conclude(id, v)
@@ -183,7 +183,7 @@ func (a *app) interrupted(ctx context.Context, f *follower) error {
 	if err == nil {
 		_, _ = f.untilSettled(ctx) // its session may not stop in time
 	}
-	a.print.warn("interrupted; go on with: entail send %s ...", f.root)
+	a.printer.warn("interrupted; go on with: entail send %s ...", f.root)
 	return a.conclude(f.root, verdict{exitInterrupted, "interrupted", "the run was interrupted"})
 }
 
@@ -193,7 +193,7 @@ func (a *app) conclude(id session.ID, v verdict) error {
 		Session session.ID `json:"session"`
 		verdict
 	}
-	err := a.print.value(map[string]result{"result": {id, v}}, func() {
+	err := a.printer.value(map[string]result{"result": {id, v}}, func() {
 		colour, why := green, ""
 		if v.Exit != exitDone {
 			colour = yellow
@@ -201,7 +201,7 @@ func (a *app) conclude(id session.ID, v verdict) error {
 		if v.Why != "" {
 			why = ": " + brief(v.Why)
 		}
-		a.print.line("%s%s", a.print.paint(colour, v.Outcome), why)
+		a.printer.line("%s%s", a.printer.paint(colour, v.Outcome), why)
 	})
 	if err != nil || v.Exit == exitDone {
 		return err

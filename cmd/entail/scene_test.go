@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/entail-fleet/entail/agent/model/modeltest"
@@ -57,7 +56,7 @@ func lastPrompt(r modeltest.Request) string {
 	last := ""
 	for _, m := range r.Messages {
 		if m.Role == "user" && !strings.HasPrefix(m.Content, "[entail]") {
-			last = fmt.Sprint(m.Content)
+			last = m.Content
 		}
 	}
 	return last

@@ -99,7 +99,7 @@ func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make data directory: %w; name another with --dir", err)
 	}
-	if err := os.Chmod(dir, 0o700); err != nil {
+	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs its x bit
 		return fmt.Errorf("keep data directory %s to its owner: %w; name another with --dir", dir, err)
 	}
 	return nil

@@ -57,7 +57,7 @@ a prompt it starts to work at once; without one it waits for its first message.`
 				if err != nil {
 					return err
 				}
-				return a.print.value(client.CreatedReply{ID: id}, func() { a.print.line("%s", id) })
+				return a.printer.value(client.CreatedReply{ID: id}, func() { a.printer.line("%s", id) })
 			})
 		},
 	}
@@ -109,10 +109,10 @@ was stopped because its log is damaged is listed with the reason.`,
 // summaries writes one line for each session.
 func (a *app) summaries(list []client.Summary) error {
 	for _, s := range list {
-		err := a.print.value(s, func() {
-			a.print.line("%-57s  %-24s %-18s %s", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
+		err := a.printer.value(s, func() {
+			a.printer.line("%-57s  %-24s %-18s %s", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
 			if s.Stopped != "" {
-				a.print.line("  %s", a.print.paint(red, s.Stopped))
+				a.printer.line("  %s", a.printer.paint(red, s.Stopped))
 			}
 		})
 		if err != nil {
@@ -140,7 +140,7 @@ what it has done so far.`,
 				if err := d.Call(cmd.Context(), client.MethodShow, client.SessionRequest{Head: d.head, ID: id}, &s); err != nil {
 					return err
 				}
-				return a.print.value(s, func() { a.show(s) })
+				return a.printer.value(s, func() { a.show(s) })
 			})
 		},
 	}
@@ -148,7 +148,7 @@ what it has done so far.`,
 
 // show writes a session for people.
 func (a *app) show(s client.Summary) {
-	row := func(name, format string, args ...any) { a.print.line("%-12s %s", name, fmt.Sprintf(format, args...)) }
+	row := func(name, format string, args ...any) { a.printer.line("%-12s %s", name, fmt.Sprintf(format, args...)) }
 	row("session", "%s", s.Header.ID)
 	row("state", "%s", stateText(s))
 	row("label", "%s", name(s.Header))
@@ -194,7 +194,7 @@ parents, with state and policy.`,
 				if err != nil {
 					return err
 				}
-				if a.print.json {
+				if a.printer.json {
 					return a.summaries(tree)
 				}
 				a.branch(tree, "", 0)
@@ -210,7 +210,7 @@ func (a *app) branch(tree []client.Summary, parent session.ID, depth int) {
 		if s.Header.ParentSession != parent || s.Header.ID == parent {
 			continue
 		}
-		a.print.line("%s%s  %s  %s, sandbox %s, approvals %s",
+		a.printer.line("%s%s  %s  %s, sandbox %s, approvals %s",
 			strings.Repeat("  ", depth), name(s.Header), s.Header.ID, stateText(s), s.Sandbox, s.Approvals)
 		a.branch(tree, s.Header.ID, depth+1)
 	}
@@ -262,8 +262,8 @@ func (a *app) tail(ctx context.Context, d *deployment, id session.ID, from sessi
 			if err != nil {
 				return err
 			}
-			if err := a.print.value(l, func() {
-				a.print.line("%6d  %-21s %s", l.seq, l.typ, l.describe())
+			if err := a.printer.value(l, func() {
+				a.printer.line("%6d  %-21s %s", l.seq, l.typ, l.describe())
 			}); err != nil {
 				return err
 			}

@@ -47,7 +47,7 @@ a person may change it. A session with an open turn cannot be forked.`,
 				if err := d.Call(cmd.Context(), client.MethodFork, in, &out); err != nil {
 					return err
 				}
-				return a.print.value(out, func() { a.print.line("%s", out.ID) })
+				return a.printer.value(out, func() { a.printer.line("%s", out.ID) })
 			})
 		},
 	}
@@ -79,7 +79,7 @@ reason, and the session comes back read-only if a policy event may be among it.`
 				if err := d.Call(cmd.Context(), client.MethodRelease, in, &out); err != nil {
 					return err
 				}
-				return a.print.value(out, func() { a.print.line("released; skipped stream sequences %v", out.Skipped) })
+				return a.printer.value(out, func() { a.printer.line("released; skipped stream sequences %v", out.Skipped) })
 			})
 		},
 	}
@@ -110,7 +110,7 @@ session takes it at its next step, or starts a turn for it.`,
 				if err := d.Call(cmd.Context(), client.MethodSend, in, nil); err != nil {
 					return err
 				}
-				return a.print.value(map[string]string{"messageId": in.MessageID}, func() { a.print.line("sent") })
+				return a.printer.value(map[string]string{"messageId": in.MessageID}, func() { a.printer.line("sent") })
 			})
 		},
 	}
@@ -151,12 +151,12 @@ func stopCommand(a *app, method string, cmd *cobra.Command) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print.value(out, func() {
+			return a.printer.value(out, func() {
 				if out.Note != "" {
-					a.print.line("%s", out.Note)
+					a.printer.line("%s", out.Note)
 					return
 				}
-				a.print.line("%s", fmt.Sprintf("%s is in the log of %s", cmd.Name(), id))
+				a.printer.line("%s", fmt.Sprintf("%s is in the log of %s", cmd.Name(), id))
 			})
 		})
 	}

@@ -44,7 +44,7 @@ func newConfigGet(a *app) *cobra.Command {
 					return err
 				}
 				if len(args) == 0 {
-					return a.print.value(out, func() { a.indented(out) })
+					return a.printer.value(out, func() { a.indented(out) })
 				}
 				text, err := json.Marshal(out.Settings)
 				if err != nil {
@@ -54,7 +54,7 @@ func newConfigGet(a *app) *cobra.Command {
 				if !ok {
 					return usagef("unknown setting %q: `entail config get` lists them", args[0])
 				}
-				return a.print.value(value, func() { a.indented(value) })
+				return a.printer.value(value, func() { a.indented(value) })
 			})
 		},
 	}
@@ -82,7 +82,7 @@ func (a *app) indented(v any) {
 	if err != nil {
 		return // what came as JSON is JSON
 	}
-	a.print.line("%s", text)
+	a.printer.line("%s", text)
 }
 
 func newConfigSet(a *app) *cobra.Command {
@@ -111,9 +111,9 @@ names those that have not: after it no call is decided under the old value.`,
 					return err
 				}
 				for _, w := range out.Stragglers {
-					a.print.warn("worker %s has not confirmed revision %d and decides nothing until it has", w, out.Revision)
+					a.printer.warn("worker %s has not confirmed revision %d and decides nothing until it has", w, out.Revision)
 				}
-				return a.print.value(out, func() { a.print.line("revision %d", out.Revision) })
+				return a.printer.value(out, func() { a.printer.line("revision %d", out.Revision) })
 			})
 		},
 	}
@@ -133,8 +133,8 @@ func newConfigHistory(a *app) *cobra.Command {
 					return err
 				}
 				for _, c := range out.Changes {
-					if err := a.print.value(c, func() {
-						a.print.line("%6d  %s  %s %s  sandbox %s, approvals %s, reviewer %s, lease %v", c.Revision,
+					if err := a.printer.value(c, func() {
+						a.printer.line("%6d  %s  %s %s  sandbox %s, approvals %s, reviewer %s, lease %v", c.Revision,
 							time.UnixMilli(c.Time).Format(time.RFC3339), c.By.Kind, c.By.ID,
 							c.Settings.Defaults.Sandbox, c.Settings.Defaults.Approval, c.Settings.Reviewer, time.Duration(c.Settings.Lease))
 					}); err != nil {
@@ -157,7 +157,7 @@ a flag, the environment (ENTAIL_BASE_URL is base-url), entail.yaml, or the defau
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, s := range a.effective(cmd) {
-				if err := a.print.value(s, func() { a.print.line("%-16s %-24q %s", s.Key, s.Value, s.Source) }); err != nil {
+				if err := a.printer.value(s, func() { a.printer.line("%-16s %-24q %s", s.Key, s.Value, s.Source) }); err != nil {
 					return err
 				}
 			}

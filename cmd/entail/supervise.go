@@ -102,7 +102,7 @@ func (s *supervisor) loop(ctx context.Context, k *kept, p process, first chan<- 
 		if time.Since(began) > 2*lastBackoff {
 			backoff = firstBackoff
 		}
-		s.log.Warn("process died and is replaced", "name", p.name, "error", err, "after", backoff)
+		s.log.Warn("process died and is replaced", slog.String("name", p.name), slog.Any("error", err), slog.Duration("after", backoff))
 		select {
 		case <-time.After(backoff):
 		case <-ctx.Done():
@@ -141,7 +141,7 @@ func (s *supervisor) run(ctx context.Context, k *kept, p process, ready func()) 
 		s.started(p.name, cmd.Process.Pid)
 	}
 	if err := node.WriteOrder(giveOrder, p.order); err != nil {
-		s.log.Warn("hand over", "name", p.name, "error", err)
+		s.log.Warn("hand over", slog.String("name", p.name), slog.Any("error", err))
 	}
 	said := make(chan error, 1)
 	go func() { said <- listen(status, ready) }()
@@ -149,7 +149,7 @@ func (s *supervisor) run(ctx context.Context, k *kept, p process, ready func()) 
 	go func() { ended <- s.stopAfter(ctx, cmd.Process, said) }()
 	waited := cmd.Wait()
 	k.setPID(0)
-	status.SetReadDeadline(time.Now().Add(time.Second)) //nolint:errcheck // only bounds what follows
+	_ = status.SetReadDeadline(time.Now().Add(time.Second)) // only bounds what follows
 	if err := <-ended; err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (s *supervisor) stopAfter(ctx context.Context, p *os.Process, said <-chan e
 	case err := <-said:
 		return err
 	case <-time.After(stopWait):
-		s.log.Warn("process does not stop and is killed", "pid", p.Pid)
+		s.log.Warn("process does not stop and is killed", slog.Int("pid", p.Pid))
 	case <-s.force:
 	}
 	_ = p.Kill() // it may have ended

@@ -100,22 +100,22 @@ func (a *app) up(ctx context.Context, o serverOptions) error {
 		PID  int    `json:"pid"`
 	}
 	o.started = func(name string, pid int) {
-		_ = a.print.value(started{name, pid}, func() { a.print.line("started      %s, process %d", name, pid) })
+		_ = a.printer.value(started{name, pid}, func() { a.printer.line("started      %s, process %d", name, pid) })
 	}
 	s, err := a.startServer(ctx, o)
 	if err != nil {
 		return err
 	}
-	err = a.print.value(map[string]any{
+	err = a.printer.value(map[string]any{
 		"url": s.broker.URL(), "tokenFile": s.tokenFile, "durability": s.broker.Durability, "dir": s.dir, "pid": os.Getpid(),
 	}, func() {
-		a.print.line("server       %s", s.broker.URL())
-		a.print.line("data         %s", s.dir)
-		a.print.line("token file   %s", s.tokenFile)
-		a.print.line("durability   %s", s.broker.Durability)
-		a.print.line("ready; interrupt to stop")
+		a.printer.line("server       %s", s.broker.URL())
+		a.printer.line("data         %s", s.dir)
+		a.printer.line("token file   %s", s.tokenFile)
+		a.printer.line("durability   %s", s.broker.Durability)
+		a.printer.line("ready; interrupt to stop")
 	})
 	<-ctx.Done()
-	a.print.line("stopping; interrupt again to kill")
+	a.printer.line("stopping; interrupt again to kill")
 	return errors.Join(err, s.close())
 }

@@ -138,28 +138,28 @@ func (d *deployment) verifyOptions(ctx context.Context) (verify.Options, error) 
 // verify checks src and tells what it finds.
 func (a *app) verify(ctx context.Context, src verify.Source, opt verify.Options) error {
 	opt.Progress = func(p verify.Progress) {
-		if a.print.live {
-			fmt.Fprintf(a.print.out, "\r\x1b[K%d of %d sessions, %d findings", p.Sessions, p.Total, p.Findings)
+		if a.printer.live {
+			fmt.Fprintf(a.printer.out, "\r\x1b[K%d of %d sessions, %d findings", p.Sessions, p.Total, p.Findings)
 		}
 	}
 	report, err := verify.Run(ctx, src, opt)
-	if a.print.live {
-		fmt.Fprint(a.print.out, "\r\x1b[K")
+	if a.printer.live {
+		fmt.Fprint(a.printer.out, "\r\x1b[K")
 	}
 	if err != nil {
 		return err
 	}
-	err = a.print.value(report, func() {
+	err = a.printer.value(report, func() {
 		for _, f := range report.Findings {
-			a.print.line("%s", a.print.paint(red, f.String()))
+			a.printer.line("%s", a.printer.paint(red, f.String()))
 		}
 		for _, f := range report.Notes {
-			a.print.line("note: %s", f)
+			a.printer.line("note: %s", f)
 		}
 		for _, why := range report.NotChecked {
-			a.print.line("NOT CHECKED %s", why)
+			a.printer.line("NOT CHECKED %s", why)
 		}
-		a.print.line("%d sessions, %d records, %d events, %d void; checked %v; %d findings",
+		a.printer.line("%d sessions, %d records, %d events, %d void; checked %v; %d findings",
 			report.Sessions, report.Records, report.Events, report.Void, report.Checked, len(report.Findings))
 	})
 	if err == nil && !report.Clean() {
@@ -194,7 +194,7 @@ the header with its events, and a list of its records, void ones too. entail ver
 				if err := verify.Export(cmd.Context(), records{d, id.Root()}, dir, id.Root()); err != nil {
 					return err
 				}
-				return a.print.value(map[string]string{"dir": dir}, func() { a.print.line("%s", dir) })
+				return a.printer.value(map[string]string{"dir": dir}, func() { a.printer.line("%s", dir) })
 			})
 		},
 	}

@@ -50,13 +50,13 @@ func newVersion(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			b := versionOf()
-			return a.print.value(b, func() {
-				a.print.line("entail %s", b.Version)
-				a.print.line("commit  %s", b.Commit)
-				a.print.line("date    %s", b.Date)
-				a.print.line("go      %s", b.Go)
-				a.print.line("format  %d", b.Format)
-				a.print.line("api     %d", b.API)
+			return a.printer.value(b, func() {
+				a.printer.line("entail %s", b.Version)
+				a.printer.line("commit  %s", b.Commit)
+				a.printer.line("date    %s", b.Date)
+				a.printer.line("go      %s", b.Go)
+				a.printer.line("format  %d", b.Format)
+				a.printer.line("api     %d", b.API)
 			})
 		},
 	}

@@ -22,16 +22,19 @@ import (
 func main() {
 	// This binary is also the launcher of confined calls.
 	sandbox.Main()
+	os.Exit(exit())
+}
+
+// exit runs the worker until it is asked to stop and returns the exit code.
+func exit() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := run(ctx, os.Args[1:], os.Stderr, os.LookupEnv)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "worker:", err)
-		stop()
-		os.Exit(1)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	fmt.Fprintln(os.Stderr, "worker:", err)
+	return 1
 }
 
 // options are the flags.
@@ -80,7 +83,7 @@ func run(ctx context.Context, args []string, out io.Writer, lookup func(string) 
 	if path, ok := lookup("PATH"); ok {
 		o.cfg.Env = []string{"PATH=" + path}
 	}
-	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: o.level})).With("worker", creds.Name)
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: o.level})).With(slog.String("worker", creds.Name))
 	order := node.Order{Credentials: creds, Endpoints: endpoints}
 	return node.Worker(ctx, order, o.cfg, log, func() { log.Info("ready") })
 }

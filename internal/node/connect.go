@@ -17,11 +17,11 @@ func Connect(c broker.Credentials, log *slog.Logger) (*nats.Conn, error) {
 	opts := append(c.Options(),
 		nats.Timeout(5*time.Second),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			log.Error("broker", "error", err)
+			log.Error("broker", slog.Any("error", err))
 		}),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
-				log.Warn("broker connection lost", "error", err)
+				log.Warn("broker connection lost", slog.Any("error", err))
 			}
 		}),
 	)

@@ -28,6 +28,8 @@ type CoordinatorConfig struct {
 	Store string `json:"store"`
 	// Partitions is the deployment's partition count. Default 1.
 	Partitions int `json:"partitions,omitempty"`
+	// Replicas is the number of copies of each stream. Default 1.
+	Replicas int `json:"replicas,omitempty"`
 	// Tokens are who may ask.
 	Tokens []coordinator.Token `json:"tokens"`
 	// Models are what the deployment's workers offer. Empty offers all.
@@ -50,14 +52,14 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 		return err
 	}
 	store, err := sessionstore.Open(sessionstore.Config{Dir: cfg.Store, Logger: logger, OnAlarm: func(a session.Alarm) {
-		logger.Warn("void record", "session", a.Session, "stream_seq", a.StreamSeq, "reason", a.Reason)
+		logger.Warn("void record", slog.String("alarm", a.String()))
 	}})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	log, err := stream.New(nc, stream.Config{
-		Partitions: cfg.Partitions, Witness: store, Poll: watchInterval,
+		Partitions: cfg.Partitions, Replicas: cfg.Replicas, Witness: store, Poll: watchInterval,
 		Writer: session.Writer{Component: "coordinator", Instance: cfg.Name, Incarnation: incarnation()},
 	})
 	if err != nil {

@@ -14,6 +14,6 @@ func InUse(dir string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // which frees the lock again
+	defer f.Close()
 	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
 }

@@ -55,7 +55,7 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	}
 	runner, err := sandbox.New(sandbox.Config{Hidden: cfg.Hidden, Env: cfg.Env})
 	if errors.Is(err, sandbox.ErrUnavailable) {
-		logger.Warn("this host cannot confine calls: each will be refused", "error", err)
+		logger.Warn("this host cannot confine calls: each will be refused", slog.Any("error", err))
 	} else if err != nil {
 		return err
 	}
@@ -79,6 +79,9 @@ func leaseOf(ctx context.Context, log *stream.Log) (time.Duration, error) {
 	value, revision, err := log.Settings().Load(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("read the deployment's settings: %w", err)
+	}
+	if revision == 0 {
+		return 0, errors.New("the deployment has no settings yet: a coordinator makes them when it starts")
 	}
 	d, err := policy.NewDeployment(value, revision)
 	if err != nil {
