@@ -171,8 +171,19 @@ func (r *Replica) link(seq session.Seq) (session.Link, bool) {
 }
 
 // Refresh reads what stands after the last record read. It fails if it then has
-// not come to the stream sequence least: that is a stale read, or loss.
+// not come to the stream sequence least: that is loss, or a copy of the stream
+// that is behind the one that took the append and is given a while to catch up.
 func (r *Replica) Refresh(ctx context.Context, least uint64) error {
+	for wait := firstWait; ; wait *= 2 {
+		err := r.readOn(ctx, least)
+		if !errors.Is(err, errStale) || wait > lastWait || !pause(ctx, wait) {
+			return err
+		}
+	}
+}
+
+// readOn reads once.
+func (r *Replica) readOn(ctx context.Context, least uint64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, err := r.log.Read(ctx, r.id, r.chain.Tail(), func(raw session.Raw) error {
