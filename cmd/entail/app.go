@@ -106,7 +106,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 done with denials, 4 nothing done,
 	f.StringVar(&a.config, "config", "", "configuration file; default entail.yaml, if it is there")
 	root.AddCommand(
 		newDemo(a), newUp(a), newRun(a), newSession(a), newSend(a), newInterrupt(a), newCancel(a),
-		newPolicy(a), newExplain(a), newConfig(a), newVerify(a), newBench(a), newKeys(a), newKeys(a), newVersion(a), newCompletion(), newProcess(a),
+		newPolicy(a), newExplain(a), newConfig(a), newVerify(a), newBench(a), newKeys(a), newVersion(a), newCompletion(), newProcess(a),
 	)
 	return root
 }

@@ -18,60 +18,72 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// fleet is what keys are made for.
+// fleet names the members of a deployment on many machines.
 type fleet struct {
-	partitions, coordinators, workers int
-	brokers                           []string // host names
+	brokers, coordinators, workers []string
+	partitions                     int
 }
 
 func newKeys(a *app) *cobra.Command {
-	var f fleet
-	init := &cobra.Command{
-		Use:   "init DIR",
-		Short: "Make the keys of a fleet",
-		Long: `Make the keys of a fleet in a new directory that only its owner can read. Each
-process gets its own file and no other:
+	cmd := &cobra.Command{
+		Use:     "keys",
+		Short:   "Make the keys of a fleet",
+		Long:    "Make the keys of a deployment whose broker, coordinators and workers run on many machines.",
+		Example: "  entail keys init ./keys",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newKeysInit(a))
+	return cmd
+}
 
-  broker/                 accounts.conf and cluster.conf for every nats-server;
-                          they hold public keys and the cluster's own password
-  provisioner.json        for the coordinator that makes the streams
-  coordinator-c1.json     for each coordinator, with tokens.json
-  worker-w1.json          for each worker
-  token                   for the people of the fleet, the --token-file`,
-		Example: "  entail keys init ./keys --partitions 8 --workers 3",
-		Args:    arguments(1, 1),
+func newKeysInit(a *app) *cobra.Command {
+	var f fleet
+	cmd := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Make a new fleet's keys and its broker's configuration",
+		Long: `Make a key for each member of a new fleet, and write to a new directory what each
+of them needs, readable by its owner alone:
+
+  broker/accounts.conf   who may do what, for every nats-server; public keys only
+  broker/cluster.conf    the routes between them
+  provisioner.json       makes streams and buckets; one coordinator needs it
+  coordinator-NAME.json  the credentials of a coordinator
+  worker-NAME.json       the credentials of a worker
+  reader.json            reads logs and nothing else
+  tokens.json            who may ask a coordinator, as digests
+  token                  the token file of an administrator, for this command
+
+Give each member its own file and no other.`,
+		Example: `  entail keys init ./keys
+  entail keys init ./keys --brokers nats1,nats2,nats3 --workers w1,w2,w3,w4 --partitions 8`,
+		Args: arguments(1, 1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if f.partitions < 1 || f.partitions > 256 || f.coordinators < 1 || f.workers < 1 || len(f.brokers) == 0 {
-				return usagef("a fleet has 1 to 256 partitions, and at least one broker, coordinator and worker")
-			}
-			if err := a.makeKeys(args[0], f); err != nil {
+			if err := f.init(args[0], a.user()); err != nil {
 				return err
 			}
 			return a.printer.value(map[string]string{"dir": args[0]}, func() { a.printer.line("%s", args[0]) })
 		},
 	}
-	flags := init.Flags()
-	flags.IntVar(&f.partitions, "partitions", 8, "the fleet's partition count; the same for ever")
-	flags.IntVar(&f.coordinators, "coordinators", 2, "how many coordinators: c1, c2, ...")
-	flags.IntVar(&f.workers, "workers", 3, "how many workers: w1, w2, ...")
+	flags := cmd.Flags()
 	flags.StringSliceVar(&f.brokers, "brokers", []string{"nats1", "nats2", "nats3"}, "host names of the nats-servers")
-	cmd := &cobra.Command{
-		Use: "keys", Short: "Make the keys of a fleet",
-		Long:    "Make the keys that the processes of a fleet know each other by. The all-in-one server makes its own at each start.",
-		Example: "  entail keys init ./keys",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(init)
+	flags.StringSliceVar(&f.coordinators, "coordinators", []string{"c1", "c2"}, "names of the coordinators")
+	flags.StringSliceVar(&f.workers, "workers", []string{"w1", "w2", "w3"}, "names of the workers")
+	flags.IntVar(&f.partitions, "partitions", 8, "partition count; the same for ever")
 	return cmd
 }
 
-// makeKeys writes everything to a directory that appears when it is complete.
-func (a *app) makeKeys(dir string, f fleet) (err error) {
+// init writes the keys of a new fleet to a directory that appears when it is
+// whole.
+func (f fleet) init(dir, user string) (err error) {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return usagef("%s exists: name a directory that does not", dir)
+		return usagef("%s exists: name a new directory; keys that are in use are never written over", dir)
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".keys-*")
+	files, token, err := f.files(user)
+	if err != nil {
+		return usagef("%w", err)
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(filepath.Clean(dir)), ".keys-*")
 	if err != nil {
 		return fmt.Errorf("make keys: %w", err)
 	}
@@ -80,29 +92,7 @@ func (a *app) makeKeys(dir string, f fleet) (err error) {
 			err = errors.Join(err, os.RemoveAll(tmp))
 		}
 	}()
-	ids, err := f.identities()
-	if err != nil {
-		return err
-	}
 	if err := os.Mkdir(filepath.Join(tmp, "broker"), 0o700); err != nil {
-		return fmt.Errorf("make keys: %w", err)
-	}
-	accounts, err := broker.ServerConfig(ids, f.partitions)
-	if err != nil {
-		return err
-	}
-	files := map[string][]byte{"broker/accounts.conf": accounts, "broker/cluster.conf": f.cluster(rand.Text())}
-	for _, id := range ids {
-		var text bytes.Buffer
-		if err := broker.WriteCredentials(&text, f.credentials(id)); err != nil {
-			return err
-		}
-		files[fileOf(id)] = text.Bytes()
-	}
-	token := rand.Text()
-	if files["tokens.json"], err = json.Marshal([]coordinator.Token{{
-		Digest: coordinator.DigestToken(token), Role: coordinator.Admin, Party: session.Party{Kind: session.Person, ID: a.user()},
-	}}); err != nil {
 		return fmt.Errorf("make keys: %w", err)
 	}
 	for name, text := range files {
@@ -110,13 +100,8 @@ func (a *app) makeKeys(dir string, f fleet) (err error) {
 			return fmt.Errorf("make keys: %w", err)
 		}
 	}
-	// The client's credentials are in the token file, and nowhere else.
-	person := broker.TokenFile{Client: f.credentials(ids[0]), Token: broker.NewSecret(token)}
-	if err := broker.WriteTokenFile(filepath.Join(tmp, "token"), person); err != nil {
+	if err := broker.WriteTokenFile(filepath.Join(tmp, "token"), token); err != nil {
 		return err
-	}
-	if err := os.Remove(filepath.Join(tmp, fileOf(ids[0]))); err != nil {
-		return fmt.Errorf("make keys: %w", err)
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return fmt.Errorf("make keys: %w", err)
@@ -124,55 +109,86 @@ func (a *app) makeKeys(dir string, f fleet) (err error) {
 	return nil
 }
 
-// identities makes a fresh key for each party, the client's first.
-func (f fleet) identities() ([]broker.Identity, error) {
-	type party struct {
-		role broker.Role
-		name string
-	}
-	parties := []party{{broker.Client, "client"}, {broker.Provisioner, "provisioner"}, {broker.Reader, "reader"}}
-	for i := range f.coordinators {
-		parties = append(parties, party{broker.Coordinator, fmt.Sprintf("c%d", i+1)})
-	}
-	for i := range f.workers {
-		parties = append(parties, party{broker.Worker, fmt.Sprintf("w%d", i+1)})
-	}
-	var out []broker.Identity
-	for _, p := range parties {
-		id, err := broker.NewIdentity(p.role, p.name)
+// files makes the keys and renders every file but the token file.
+func (f fleet) files(user string) (map[string][]byte, broker.TokenFile, error) {
+	files := map[string][]byte{}
+	var ids []broker.Identity
+	var client broker.Credentials
+	for _, m := range f.members() {
+		id, err := broker.NewIdentity(m.role, m.name)
 		if err != nil {
-			return nil, err
+			return nil, broker.TokenFile{}, err
 		}
-		out = append(out, id)
+		ids = append(ids, id)
+		creds := broker.Credentials{URL: f.url("", "4222"), Role: id.Role, Name: id.Name, Seed: id.Seed}
+		if m.role == broker.Client {
+			client = creds // it stands in the token file
+			continue
+		}
+		var text bytes.Buffer
+		if err := broker.WriteCredentials(&text, creds); err != nil {
+			return nil, broker.TokenFile{}, err
+		}
+		files[m.file] = text.Bytes()
 	}
-	return out, nil
+	access, err := broker.ServerConfig(ids, f.partitions)
+	if err != nil {
+		return nil, broker.TokenFile{}, err
+	}
+	token := rand.Text()
+	tokens, err := json.MarshalIndent([]coordinator.Token{{
+		Digest: coordinator.DigestToken(token), Role: coordinator.Admin, Party: session.Party{Kind: session.Person, ID: user},
+	}}, "", "  ")
+	if err != nil {
+		return nil, broker.TokenFile{}, err
+	}
+	routes, err := f.routes()
+	if err != nil {
+		return nil, broker.TokenFile{}, err
+	}
+	files["tokens.json"] = tokens
+	files["broker/accounts.conf"] = access
+	files["broker/cluster.conf"] = routes
+	return files, broker.TokenFile{Client: client, Token: broker.NewSecret(token)}, nil
 }
 
-// fileOf names the file of an identity's credentials.
-func fileOf(id broker.Identity) string {
-	if string(id.Role) == id.Name {
-		return id.Name + ".json"
-	}
-	return string(id.Role) + "-" + id.Name + ".json"
+// member is one identity of a fleet and the file of its credentials.
+type member struct {
+	role       broker.Role
+	name, file string
 }
 
-// credentials connect an identity to any of the brokers.
-func (f fleet) credentials(id broker.Identity) broker.Credentials {
-	urls := make([]string, len(f.brokers))
+func (f fleet) members() []member {
+	out := []member{
+		{broker.Provisioner, "provisioner", "provisioner.json"},
+		{broker.Reader, "reader", "reader.json"},
+		{broker.Client, "client", ""},
+	}
+	for _, name := range f.coordinators {
+		out = append(out, member{broker.Coordinator, name, "coordinator-" + name + ".json"})
+	}
+	for _, name := range f.workers {
+		out = append(out, member{broker.Worker, name, "worker-" + name + ".json"})
+	}
+	return out
+}
+
+// url lists the addresses of the brokers, as clients take them.
+func (f fleet) url(user, port string) string {
+	out := make([]string, len(f.brokers))
 	for i, host := range f.brokers {
-		urls[i] = "nats://" + host + ":4222"
+		out[i] = "nats://" + user + host + ":" + port
 	}
-	return broker.Credentials{URL: strings.Join(urls, ","), Role: id.Role, Name: id.Name, Seed: id.Seed}
+	return strings.Join(out, ",")
 }
 
-// cluster configures how the nats-servers find each other. Its password is known
-// to them alone.
-func (f fleet) cluster(password string) []byte {
-	var b strings.Builder
-	fmt.Fprintf(&b, "cluster {\n  name: entail\n  listen: 0.0.0.0:6222\n  authorization { user: entail, password: %q }\n  routes: [\n", password)
-	for _, host := range f.brokers {
-		fmt.Fprintf(&b, "    %q\n", "nats-route://entail:"+password+"@"+host+":6222")
-	}
-	b.WriteString("  ]\n}\n")
-	return []byte(b.String())
+// routes renders the cluster of the brokers. Whoever reaches the port of a route
+// is a broker to the others, so it has a password of its own.
+func (f fleet) routes() ([]byte, error) {
+	password := rand.Text()
+	return json.MarshalIndent(map[string]any{"cluster": map[string]any{
+		"name": "entail", "listen": "0.0.0.0:6222",
+		"authorization": map[string]string{"user": "broker", "password": password},
+		"routes":        strings.Split(f.url("broker:"+password+"@", "6222"), ","),
+	}}, "", "  ")
 }

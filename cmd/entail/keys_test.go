@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"encoding/json"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,71 +15,118 @@ import (
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/coordinator"
 	"github.com/entail-fleet/entail/internal/node"
+	"github.com/entail-fleet/entail/session"
 )
 
-func TestKeysInit(t *testing.T) {
-	t.Parallel()
+func newFleetKeys(t *testing.T) string {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "keys")
-	var out bytes.Buffer
-	a := &app{in: strings.NewReader(""), out: &out, err: &out, lookup: func(string) (string, bool) { return "", false }}
-	args := []string{"keys", "init", dir, "--partitions", "2", "--workers", "2", "--coordinators", "1"}
-	if exit := a.execute(args); exit != exitDone {
-		t.Fatalf("exit %d: %s", exit, out.String())
+	f := fleet{brokers: []string{"n1", "n2", "n3"}, coordinators: []string{"c1", "c2"}, workers: []string{"w1"}, partitions: 2}
+	if err := f.init(dir, "ann"); err != nil {
+		t.Fatal(err)
 	}
+	return dir
+}
+
+func TestKeysInitGivesEachMemberItsOwnFile(t *testing.T) {
+	t.Parallel()
+	dir := newFleetKeys(t)
 	var files []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(dir, path)
-		files = append(files, rel)
-		if info, err := d.Info(); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %v, %v", rel, info.Mode(), err)
+		info, err := d.Info()
+		if err != nil {
+			return err
 		}
-		return err
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			t.Errorf("%s has mode %#o, others can use it", path, mode)
+		}
+		if !d.IsDir() {
+			files = append(files, strings.TrimPrefix(path, dir+"/"))
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{
-		"broker/accounts.conf", "broker/cluster.conf", "coordinator-c1.json", "provisioner.json", "reader.json",
-		"token", "tokens.json", "worker-w1.json", "worker-w2.json",
-	}
 	slices.Sort(files)
+	want := []string{
+		"broker/accounts.conf", "broker/cluster.conf", "coordinator-c1.json", "coordinator-c2.json", "provisioner.json",
+		"reader.json", "token", "tokens.json", "worker-w1.json",
+	}
 	if diff := cmp.Diff(want, files); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-
-	creds, err := node.ReadCredentials(filepath.Join(dir, "worker-w2.json"))
-	if err != nil || creds.Role != broker.Worker || creds.Name != "w2" {
-		t.Errorf("worker-w2.json holds %s %s: %v", creds.Role, creds.Name, err)
-	}
-	if !strings.HasPrefix(creds.URL, "nats://nats1:4222,nats://nats2:4222,") {
-		t.Errorf("its brokers are %s", creds.URL)
-	}
-	person, err := broker.ReadTokenFile(filepath.Join(dir, "token"))
+	creds, err := node.ReadCredentials(filepath.Join(dir, "worker-w1.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := node.ReadTokens(filepath.Join(dir, "tokens.json"))
-	if err != nil || len(tokens) != 1 || tokens[0].Digest != coordinator.DigestToken(person.Token.Reveal()) {
-		t.Errorf("tokens %v do not hold the digest of the token: %v", tokens, err)
+	if creds.Role != broker.Worker || creds.Name != "w1" || creds.URL != "nats://n1:4222,nats://n2:4222,nats://n3:4222" {
+		t.Errorf("worker-w1.json is of %s %q at %s", creds.Role, creds.Name, creds.URL)
 	}
-	for _, name := range []string{"broker/accounts.conf", "broker/cluster.conf"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(string(text), creds.Seed.Reveal()) {
-			t.Errorf("%s holds a private key", name)
-		}
-		if err := (&natsserver.Options{}).ProcessConfigString(string(text)); err != nil {
-			t.Errorf("%s is not what nats-server reads: %v", name, err)
-		}
-	}
+}
 
-	out.Reset()
-	if exit := a.execute(args); exit != exitUsage || !strings.Contains(out.String(), "exists") {
-		t.Errorf("a second time: exit %d, %s", exit, out.String())
+func TestKeysInitNamesTheHolderOfTheToken(t *testing.T) {
+	t.Parallel()
+	dir := newFleetKeys(t)
+	token, err := broker.ReadTokenFile(filepath.Join(dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := node.ReadTokens(filepath.Join(dir, "tokens.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []coordinator.Token{{
+		Digest: coordinator.DigestToken(token.Token.Reveal()), Role: coordinator.Admin,
+		Party: session.Party{Kind: session.Person, ID: "ann"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("tokens.json (-want +got):\n%s", diff)
+	}
+}
+
+func TestKeysInitIsWhatNatsServerReads(t *testing.T) {
+	t.Parallel()
+	dir := newFleetKeys(t)
+	conf := filepath.Join(dir, "nats.conf")
+	if err := os.WriteFile(conf, []byte("include \"broker/accounts.conf\"\ninclude \"broker/cluster.conf\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := natsserver.ProcessConfigFile(conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Four identities with accounts of their own, and the one of the logs.
+	if len(opts.Accounts) != 5 || len(opts.Nkeys) != 6 || len(opts.Routes) != 3 || opts.Cluster.Password == "" || opts.NoAuthUser != "" {
+		t.Errorf("%d accounts, %d keys, %d routes, password %t, anonymous user %q; want 5, 6, 3, true, none",
+			len(opts.Accounts), len(opts.Nkeys), len(opts.Routes), opts.Cluster.Password != "", opts.NoAuthUser)
+	}
+	access, err := os.ReadFile(filepath.Join(dir, "broker", "accounts.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed map[string]json.RawMessage
+	if err := json.Unmarshal(access, &parsed); err != nil || len(parsed) != 1 {
+		t.Errorf("accounts.conf holds %d parts, want the accounts alone: %v", len(parsed), err)
+	}
+}
+
+func TestKeysInitWritesOverNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	f := fleet{brokers: []string{"n1"}, coordinators: []string{"c1"}, workers: []string{"w1"}, partitions: 1}
+	if err := f.init(dir, "ann"); err == nil || !strings.Contains(err.Error(), "exists") {
+		t.Errorf("init of an existing directory: %v, want a refusal", err)
+	}
+	f.workers = []string{"W 1"}
+	parent := t.TempDir()
+	if err := f.init(filepath.Join(parent, "keys"), "ann"); err == nil {
+		t.Error("init with a worker that cannot be a name succeeded")
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("a refused init left %v, %v", left, err)
 	}
 }
