@@ -48,10 +48,11 @@ func usagef(format string, args ...any) error {
 	return &exitError{exit: exitUsage, code: codeUsage, err: fmt.Errorf(format, args...)}
 }
 
-// unavailable is for a deployment that cannot be reached or started.
+// unavailable is for a deployment that cannot be reached or started. One whose
+// start was interrupted is just that.
 func unavailable(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
 	}
 	return &exitError{exit: exitUnavailable, code: codeUnavailable, err: err}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/entail-fleet/entail/client"
@@ -96,6 +98,7 @@ func TestClassify(t *testing.T) {
 	}{
 		{"usage", usagef("no"), exitUsage},
 		{"unavailable", unavailable(errors.New("no")), exitUnavailable},
+		{"a start that was interrupted", unavailable(fmt.Errorf("start: %w", context.Canceled)), exitInterrupted},
 		{"an unknown session", &client.Error{Code: client.CodeNotFound}, exitUsage},
 		{"a malformed request", &client.Error{Code: client.CodeInvalid}, exitUsage},
 		{"an unknown preset", &client.Error{Code: "UNKNOWN_PRESET"}, exitUsage},

@@ -68,11 +68,20 @@ func TestDeploymentFlagsBelongToServers(t *testing.T) {
 func TestCommandsAreAllThere(t *testing.T) {
 	t.Parallel()
 	commands := []string{
-		"up", "run", "session new", "session ls", "session show", "session tree", "session tail", "session fork",
+		"demo", "up", "run", "bench", "keys init", "session new", "session ls", "session show", "session tree", "session tail", "session fork",
 		"session export", "session release", "send", "interrupt", "cancel", "policy get", "policy set", "policy explain",
 		"explain", "config get", "config set", "config history", "config effective", "verify", "version", "completion",
 	}
 	root := newRoot(&app{})
+	walk(root, func(c *cobra.Command) {
+		names := map[string]bool{}
+		for _, below := range c.Commands() {
+			if names[below.Name()] {
+				t.Errorf("%s %s is there twice", c.CommandPath(), below.Name())
+			}
+			names[below.Name()] = true
+		}
+	})
 	for _, name := range commands {
 		cmd, rest, err := root.Find(strings.Fields(name))
 		if err != nil || len(rest) > 0 || cmd == root {
