@@ -39,7 +39,7 @@ func (c *Coordinator) policySet(ctx context.Context, who caller, in client.Polic
 	var wished policy.Wished
 	var state session.State
 	done, err := c.append(ctx, in.ID, stream.Change{
-		Name: "switch policy", Class: session.ClassPolicy,
+		Name: "switch policy", Class: session.ClassPolicy, Check: notEnded,
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			state = v.State
 			var err error
@@ -64,6 +64,15 @@ func (c *Coordinator) policySet(ctx context.Context, who caller, in client.Polic
 	reply := c.policyReply(v.State)
 	reply.Events, reply.Note = len(wished.Events), wished.Note
 	return &reply, at(in.ID, v.Tail), nil
+}
+
+// notEnded refuses to change what no call will ever be decided under.
+func notEnded(v session.View) error {
+	if s := v.State; s.Ended != nil {
+		return &client.Error{Code: client.CodeEnded, Session: s.Header.ID, Message: fmt.Sprintf(
+			"session %s has ended (%s), its policy changes no more: fork it to go on", s.Header.ID, s.Ended.Outcome)}
+	}
+	return nil
 }
 
 // wish picks what the request asks for: exactly one knob.
