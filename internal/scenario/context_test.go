@@ -38,7 +38,7 @@ func endpointModel(in *client.CreateRequest) {
 // wire.
 func TestINH22_RuntimeContextComesFirst(t *testing.T) {
 	t.Parallel()
-	w := own(t, commonWishes)
+	w := own(t)
 	srv, endpoints := serve(t, func(r modeltest.Request) modeltest.Step {
 		child := !strings.Contains(string(r.Body), "hand it over")
 		switch {

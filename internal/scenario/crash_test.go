@@ -37,7 +37,7 @@ const forever = "; while :; do sleep 0.05; done"
 // knows says so.
 func TestE1_NoCallRunsTwice(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	w.must(w.coordinate())
 	k := w.startWorker("w1", nil)
 	w.file(w.at("ledger"), "")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -145,8 +146,8 @@ func (d *deployment) run(what string, part func(context.Context, func()) error) 
 // close ends the parts, the last one first, and the broker.
 func (d *deployment) close() error {
 	var errs []error
-	for i := len(d.ends) - 1; i >= 0; i-- {
-		errs = append(errs, d.ends[i]())
+	for _, end := range slices.Backward(d.ends) {
+		errs = append(errs, end())
 	}
 	for _, nc := range d.conns {
 		nc.Close()
@@ -155,7 +156,7 @@ func (d *deployment) close() error {
 }
 
 // own starts a deployment for one test, without coordinator and workers.
-func own(t *testing.T, wishes node.Wishes) *world {
+func own(t *testing.T) *world {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d, err := deploy(t.Context(), config{dir: t.TempDir(), wishes: wishes, logger: logger})

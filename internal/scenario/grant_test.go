@@ -66,7 +66,7 @@ func (h *hand) decide(c policy.Call) policy.Decision {
 // the parent is, and its write is denied.
 func TestINH09_NoGrantCrosses(t *testing.T) {
 	t.Parallel()
-	w := own(t, commonWishes)
+	w := own(t)
 	w.must(w.coordinate())
 	root := w.root(delegateOneWrite, readOnly)
 	h := w.driveByHand("w1", root)

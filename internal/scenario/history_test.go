@@ -44,7 +44,7 @@ func (s *tale) step(r modeltest.Request) modeltest.Step {
 // new turn, and in a fork. The endpoint refuses any other with an error.
 func TestE4_AnInterruptedCallPoisonsNothing(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	w.must(w.coordinate())
 	var story tale
 	story.held.Store(true)

@@ -133,13 +133,14 @@ sessions:
 }
 
 // Two identities share one bundle. The child of an auto parent is reviewed, and
-// its write's body does not run; the child of a Full access parent writes.
+// its write's body does not run; the child of a Full access parent writes. The
+// last identity recorded is the current one, and recording it changes no knob.
 func TestPRE03_SiblingIdentitiesStayApart(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		preset session.Preset
-		writes bool
-	}{{session.PresetAuto, false}, {session.PresetFullAccess, true}} {
+		preset, sibling session.Preset
+		writes          bool
+	}{{session.PresetAuto, session.PresetFullAccess, false}, {session.PresetFullAccess, session.PresetAuto, true}} {
 		t.Run(string(tt.preset), func(t *testing.T) {
 			t.Parallel()
 			w := shared(t)
@@ -162,6 +163,10 @@ func TestPRE03_SiblingIdentitiesStayApart(t *testing.T) {
 			}
 			if exists(w.at("out.txt")) != tt.writes {
 				t.Errorf("the file is there: %t, want %t", !tt.writes, tt.writes)
+			}
+			got := w.set(root, func(in *client.PolicySetRequest) { in.Preset = tt.sibling })
+			if got.Events != 1 || got.Preset != tt.sibling || got.Sandbox != session.DangerFullAccess {
+				t.Errorf("selecting the sibling gives %+v, want one event and the identity", got)
 			}
 		})
 	}

@@ -35,10 +35,11 @@ func TestMain(m *testing.M) {
 // common is the deployment that tests share. It is set before the first test.
 var common *deployment
 
-// commonWishes let a delegation pass under the preset auto and give what never
-// switched workspace-write, so that what a test sees refused was refused for its
-// own reason.
-var commonWishes = node.Wishes{DefaultSandbox: session.WorkspaceWrite, Reviewer: policy.DelegateOnly, Lease: 3 * time.Second}
+// wishes let a delegation pass under the preset auto and give what never switched
+// workspace-write, so that what a test sees refused was refused for its own
+// reason. The lease is as short as a busy machine allows: the dead are replaced
+// when it is over, and the living must not be.
+var wishes = node.Wishes{DefaultSandbox: session.WorkspaceWrite, Reviewer: policy.DelegateOnly, Lease: 3 * time.Second}
 
 // suite runs the tests with the common deployment around them.
 type suite struct{ m *testing.M }
@@ -46,7 +47,7 @@ type suite struct{ m *testing.M }
 func (s *suite) Run() int {
 	code, err := s.run()
 	if err != nil {
-		slog.Error("the common deployment", "error", err)
+		slog.Error("the common deployment", slog.Any("error", err))
 		return 1
 	}
 	return code
@@ -58,7 +59,7 @@ func (s *suite) run() (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	d, err := deploy(context.Background(), config{dir: dir, wishes: commonWishes, logger: slog.New(slog.DiscardHandler)})
+	d, err := deploy(context.Background(), config{dir: dir, wishes: wishes, logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return 1, err
 	}
@@ -75,12 +76,12 @@ func (s *suite) run() (code int, err error) {
 
 // process is the life of this binary as a coordinator or a worker.
 func process(kind string) int {
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("pid", os.Getpid())
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With(slog.Int("pid", os.Getpid()))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	ctx, bound, err := node.Bind(ctx)
 	if err != nil {
-		log.Error("start", "error", err)
+		log.Error("start", slog.Any("error", err))
 		return 1
 	}
 	switch kind {
@@ -99,7 +100,7 @@ func process(kind string) int {
 	}
 	if err != nil {
 		bound.Fail(err)
-		log.Error("end", "error", err)
+		log.Error("end", slog.Any("error", err))
 		return 1
 	}
 	return 0

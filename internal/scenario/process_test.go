@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/entail-fleet/entail/broker"
@@ -129,12 +128,4 @@ func (m *member) stop() {
 		_ = m.cmd.Process.Kill()
 		<-m.ended
 	}
-}
-
-// quickly is a deployment whose dead are replaced soon.
-func quickly(t *testing.T) *world {
-	t.Helper()
-	wishes := commonWishes
-	wishes.Lease = time.Second
-	return own(t, wishes)
 }

@@ -30,7 +30,7 @@ func (w *world) deliveries() int {
 // worker too, and starts once: the hint of a session that is driven is put back.
 func TestF5_LongCallIsStartedOnce(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	w.must(w.coordinate())
 	w.must(w.work("w1", 2, nil))
 	w.must(w.work("w2", 2, nil))
@@ -59,7 +59,7 @@ sessions:
 // next message, which the first worker then drives.
 func TestF5_PausedWorkerComesBackTooLate(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	w.must(w.coordinate())
 	first := w.startWorker("w1", nil)
 	w.file(w.at("ledger"), "")

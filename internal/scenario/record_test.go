@@ -3,6 +3,7 @@ package scenario_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -33,11 +34,11 @@ func (w *world) publish(id session.ID, class session.Class, body string) uint64 
 	after := session.EventLink(s.Link, id, class, []byte(strings.TrimSuffix(body, "\n")))
 	msg := nats.NewMsg(stream.Subject(session.Address{Session: id, Class: class}))
 	msg.Data = []byte(body)
-	msg.Header.Set(session.HeaderFormat, fmt.Sprint(s.Format))
+	msg.Header.Set(session.HeaderFormat, strconv.Itoa(s.Format))
 	msg.Header.Set(session.HeaderSeq, fmt.Sprint(s.Next))
 	msg.Header.Set(session.HeaderCount, "1")
 	msg.Header.Set(session.HeaderLinkName, s.Link.String()+" "+after.String())
-	msg.Header.Set(session.HeaderEpoch, fmt.Sprint(s.Epoch))
+	msg.Header.Set(session.HeaderEpoch, strconv.FormatUint(s.Epoch, 10))
 	msg.Header.Set(session.HeaderWriter, "worker w1 i1")
 	answer, err := w.nc.RequestMsg(msg, patience)
 	w.must(err)
@@ -160,7 +161,7 @@ func TestE2_UnreadablePolicyClosesTheSession(t *testing.T) {
 func (w *world) stopped(id session.ID, at uint64, next session.Seq) {
 	w.t.Helper()
 	got := w.show(id, at)
-	if got.Status != client.StatusStopped || got.Next != next || !strings.Contains(got.Stopped, fmt.Sprint(at)) || !strings.Contains(got.Stopped, string(id)) {
+	if got.Status != client.StatusStopped || got.Next != next || !strings.Contains(got.Stopped, strconv.FormatUint(at, 10)) || !strings.Contains(got.Stopped, string(id)) {
 		w.t.Errorf("%s is %s at %d: %q; want it stopped at %d by stream sequence %d", id, got.Status, got.Next, got.Stopped, next, at)
 	}
 	var listed client.ListReply

@@ -11,7 +11,7 @@ import (
 // says: its child's ways out of read-only are as closed as ever.
 func TestA1_DelegationByAResumedParent(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	p := bystander(t)
 	w.file(w.at("notes/old.txt"), "kept\n")
 	before := w.tree(w.ws)
@@ -46,7 +46,7 @@ sessions:
 // after they were killed once more in the middle of the grandchild's turn.
 func TestA5_RestrictionSurvivesRestarts(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	c, k := w.startCoordinator(), w.startWorker("w1", nil)
 	root := w.root(fmt.Sprintf(`
 sessions:

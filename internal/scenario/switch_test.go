@@ -16,7 +16,7 @@ import (
 // coordinator that have just started and whose deployment's default is wider.
 func TestA3_PolicyComesFromTheLog(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	c, k := w.startCoordinator(), w.startWorker("w1", nil)
 	root := w.root(`
 sessions:
@@ -83,6 +83,24 @@ sessions:
 	basis(t, events, "1.2.0", &before[0].Seq)
 }
 
+// A session that has ended keeps the policy that it had: a switch is refused by
+// its code, and nothing follows the end.
+func TestA3_NoSwitchAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	w := shared(t)
+	root := w.root(delegateOneWrite, readOnly)
+	w.turns(root, 1)
+	child := w.child(root, "1.1.0")
+	end := w.ended(child)
+	in := client.PolicySetRequest{Head: head, ID: child, Sandbox: session.WorkspaceWrite}
+	if err := w.api.Call(t.Context(), client.MethodPolicySet, in, nil); client.CodeOf(err) != client.CodeEnded {
+		t.Errorf("switching an ended session: %v, want %s", err, client.CodeEnded)
+	}
+	if events := w.events(child); session.Seq(len(events)) != end.Next {
+		t.Errorf("something follows the end:\n%s", list(events))
+	}
+}
+
 // basis wants a call's decision to rest on the event at a seq, or on the default.
 func basis(t *testing.T, events []session.Event, call session.CallID, want *session.Seq) {
 	t.Helper()
@@ -128,7 +146,7 @@ sessions:
 // the child gets the new mode. That holds too when the mode is the old one again.
 func TestA4_SwitchBetweenCaptureAndCommit(t *testing.T) {
 	t.Parallel()
-	w := quickly(t)
+	w := own(t)
 	c := w.startCoordinator()
 	script := func(name string) string {
 		return fmt.Sprintf(`
