@@ -6,6 +6,7 @@ import (
 
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/session"
 )
 
 // Every method publishes the schemas of its request and its result.
@@ -64,5 +65,19 @@ func TestSPEC1_10_ARetryIsTheSameRequest(t *testing.T) {
 	in.Cwd = "/tmp/other"
 	if err := d.api.Call(t.Context(), client.MethodCreate, in, nil); client.CodeOf(err) != client.CodeExists {
 		t.Errorf("another request under the id: %v", err)
+	}
+}
+
+// Event lines arrive byte for byte: a reader decodes and links them itself.
+func TestEventLinesArriveAsTheyAreStored(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	root := d.root(func(in *client.CreateRequest) { in.Prompt = "a < b && c > d \u2028 é" })
+	var reply client.EventsReply
+	d.must(d.api.Call(t.Context(), client.MethodEvents, client.EventsRequest{Head: head, ID: root}, &reply))
+	for _, line := range reply.Lines {
+		if _, err := session.DecodeEvent(line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
 	}
 }

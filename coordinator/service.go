@@ -125,7 +125,7 @@ func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 		var out any
 		out, reply.Position, err = e.handle(ctx, who, r.Data())
 		if err == nil {
-			reply.Result, err = json.Marshal(out)
+			reply.Result, err = encode(out)
 		}
 	}
 	if err != nil {
@@ -135,9 +135,23 @@ func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 			c.cfg.Logger.Error("request failed", slog.String("method", e.method), slog.Any("error", err))
 		}
 	}
-	if err := r.RespondJSON(reply); err != nil {
+	body, err := encode(reply)
+	if err == nil {
+		err = r.Respond(body)
+	}
+	if err != nil {
 		c.cfg.Logger.Error("answer", slog.String("method", e.method), slog.Any("error", err))
 	}
+}
+
+// encode writes JSON without escaping what only HTML minds, so that event lines
+// arrive byte for byte as they are linked.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
 }
 
 // reach waits until the mirrors are as new as what the caller was told before.

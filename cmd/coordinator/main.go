@@ -61,6 +61,7 @@ func (o *options) flags(out io.Writer) *flag.FlagSet {
 	fs.StringVar(&o.defaultSandbox, "default-sandbox", "", "the fleet's default sandbox `mode`; kept when not given")
 	fs.StringVar(&o.reviewer, "reviewer", "", "`who` reviews calls under the preset auto: none or delegate-only; kept when not given")
 	fs.DurationVar(&o.cfg.Wishes.Lease, "lease", 0, "how long a claim outlives its worker's last sign of life; kept when not given, 30s at first")
+	fs.StringVar(&o.cfg.OTLP, "otlp-endpoint", "", "`URL` of an OTLP trace endpoint over HTTP, as http://127.0.0.1:4318/v1/traces; default none")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
 	return fs
 }

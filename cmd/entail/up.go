@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/url"
 	"os"
 	"time"
 
@@ -21,6 +22,7 @@ type serverFlags struct {
 	lease          time.Duration
 	workers, port  int
 	syncInterval   string
+	otlp           string
 	logLevel       slog.Level
 }
 
@@ -32,6 +34,7 @@ func (f *serverFlags) register(cmd *cobra.Command, level slog.Level) {
 	flags.IntVar(&f.workers, "workers", 2, "how many workers to run")
 	flags.IntVar(&f.port, "port", 0, "TCP port of the broker on 127.0.0.1; default a free one")
 	flags.StringVar(&f.syncInterval, "sync-interval", "1s", "how often records are synced to the disk, or always")
+	flags.StringVar(&f.otlp, "otlp-endpoint", "", "URL of an OTLP trace endpoint over HTTP, as http://127.0.0.1:4318/v1/traces; default none")
 	flags.TextVar(&f.logLevel, "log-level", level, "what to log to standard error: DEBUG, INFO, WARN or ERROR")
 }
 
@@ -39,7 +42,7 @@ func (f *serverFlags) register(cmd *cobra.Command, level slog.Level) {
 func (f *serverFlags) options() (serverOptions, error) {
 	o := serverOptions{
 		wishes:  node.Wishes{DefaultSandbox: f.defaultSandbox, Reviewer: f.reviewer, Lease: f.lease},
-		workers: f.workers, port: f.port, syncInterval: f.syncInterval, logLevel: f.logLevel,
+		workers: f.workers, port: f.port, syncInterval: f.syncInterval, otlp: f.otlp, logLevel: f.logLevel,
 	}
 	if f.workers < 1 || f.workers > 64 {
 		return o, usagef("%d workers: run 1 to 64", f.workers)
@@ -49,6 +52,9 @@ func (f *serverFlags) options() (serverOptions, error) {
 	}
 	if d, err := time.ParseDuration(f.syncInterval); f.syncInterval != "always" && (err != nil || d <= 0) {
 		return o, usagef("sync interval %q: use a duration such as 1s, or always", f.syncInterval)
+	}
+	if u, err := url.Parse(f.otlp); f.otlp != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+		return o, usagef("OTLP endpoint %q: use a URL such as http://127.0.0.1:4318/v1/traces", f.otlp)
 	}
 	if err := o.wishes.Validate(); err != nil {
 		return o, usagef("%w", err)

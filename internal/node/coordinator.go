@@ -37,6 +37,8 @@ type CoordinatorConfig struct {
 	// Version and Durability are shown by info.
 	Version    string `json:"version"`
 	Durability string `json:"durability"`
+	// OTLP is the URL of a trace endpoint. Empty sends no spans.
+	OTLP string `json:"otlp,omitempty"`
 	// Wishes are settings to set before anything is answered.
 	Wishes Wishes `json:"wishes,omitzero"`
 }
@@ -81,6 +83,9 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Run(ctx) })
+	if cfg.OTLP != "" {
+		g.Go(func() error { return exportSpans(ctx, cfg, log, store, logger) })
+	}
 	g.Go(func() error {
 		select {
 		case <-c.Ready():
