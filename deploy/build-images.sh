@@ -33,5 +33,5 @@ binaries() {
 base
 binaries
 for image in nats coordinator cli worker; do
-	DOCKER_BUILDKIT=0 docker build --quiet --file deploy/Dockerfile --target "$image" --tag "entail-$image:local" "$context" 2>&1 | grep -v -i -e "legacy builder" -e buildx -e "^\s*$"
+	docker build --quiet --file deploy/Dockerfile --target "$image" --tag "entail-$image:local" "$context"
 done
