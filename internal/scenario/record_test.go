@@ -55,7 +55,11 @@ func (w *world) show(id session.ID, seq uint64) client.Summary {
 	w.t.Helper()
 	var out client.Summary
 	eventually(w.t, func() string { return fmt.Sprintf("the mirror came to %d: %+v", seq, out) }, func() bool {
-		w.call(client.MethodShow, client.SessionRequest{Head: head, ID: id}, &out)
+		err := w.api.Call(w.t.Context(), client.MethodShow, client.SessionRequest{Head: head, ID: id}, &out)
+		if client.CodeOf(err) == client.CodeNotFound {
+			return false
+		}
+		w.must(err)
 		return out.Tail >= seq
 	})
 	return out

@@ -42,6 +42,38 @@ sessions:
 	wantKnobs(t, w.events(fork), inherited[0], handedDown(live+1, session.ReadOnly), pinned(live+2))
 }
 
+// A continuable child that has left memory goes on from its own log alone: its
+// parent was widened since, and nothing is captured or written again.
+func TestINH18_AColdResumeCapturesNothing(t *testing.T) {
+	t.Parallel()
+	w := own(t)
+	c, k := w.startCoordinator(), w.startWorker("w1", nil)
+	root := w.root(`
+sessions:
+  root:
+    - calls: [{tool: delegate, args: {kind: spawn, mode: continuable, label: c, prompt: look}}]
+    - text: over
+  c:
+    - text: looked
+    - calls: [{tool: write, args: {path: a.txt, content: x}}]
+    - text: no
+`, readOnly)
+	w.turns(root, 1)
+	child := w.child(root, "1.1.0")
+	w.turns(child, 1)
+	w.set(root, sandboxTo(session.DangerFullAccess))
+	k.kill()
+	c.kill()
+	w.startCoordinator()
+	w.startWorker("w2", nil)
+	w.send(child, "go on")
+	w.turns(child, 2)
+	events := w.events(child)
+	wantKnobs(t, events, handedDown(0, session.ReadOnly), pinned(1))
+	denied(t, events, "2.1.0", session.ReadOnly)
+	w.absent(w.at("a.txt"))
+}
+
 // A restriction holds at depth 2, after coordinator and worker were killed, and
 // after they were killed once more in the middle of the grandchild's turn.
 func TestA5_RestrictionSurvivesRestarts(t *testing.T) {
