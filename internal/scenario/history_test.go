@@ -75,6 +75,10 @@ func TestE4_AnInterruptedCallPoisonsNothing(t *testing.T) {
 	}
 	w.send(root, "and now?")
 	w.turns(root, 3)
+	eventually(t, func() string { return "the mirror has seen turn 3 end" }, func() bool {
+		seen := w.show(root, 0)
+		return !seen.Open && seen.LastEnd != nil && seen.LastEnd.Turn == 3
+	})
 	fork, err := session.ForkID(root, ulid.Make().String())
 	w.must(err)
 	w.call(client.MethodFork, client.ForkRequest{Head: head, ID: fork, Source: root, Prompt: "elsewhere"}, nil)
