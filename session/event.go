@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
 )
 
 // Event is one immutable fact at a Seq. Payload is nil for an ignorable event of
@@ -47,8 +48,23 @@ func encode(seq Seq, timeMs int64, p Payload) (line, data []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("event %d: encode %s: %w", seq, p.Type(), err)
 	}
-	line, err = marshal(envelope{Type: p.Type(), Seq: seq, Time: timeMs, Data: data})
-	return line, data, err
+	return enclose(p.Type(), seq, timeMs, data), data, nil
+}
+
+// enclose writes the line around data as marshal writes an envelope of a type in
+// the catalogue, whose name needs no escape, without reading data once more.
+func enclose(t Type, seq Seq, timeMs int64, data []byte) []byte {
+	const most = len(`{"type":"","seq":,"time":,"data":}`) + 2*len("-9223372036854775808")
+	line := make([]byte, 0, most+len(t)+len(data))
+	line = append(line, `{"type":"`...)
+	line = append(line, t...)
+	line = append(line, `","seq":`...)
+	line = strconv.AppendUint(line, uint64(seq), 10)
+	line = append(line, `,"time":`...)
+	line = strconv.AppendInt(line, timeMs, 10)
+	line = append(line, `,"data":`...)
+	line = append(line, data...)
+	return append(line, '}')
 }
 
 // written is the event that readers will find in a line that encode has just
