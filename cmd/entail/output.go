@@ -40,12 +40,12 @@ func (p *printer) value(v any, text func()) error {
 		text()
 		return nil
 	}
-	line, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode the answer: %w", err)
+	enc := json.NewEncoder(p.out)
+	enc.SetEscapeHTML(false) // event lines are shown as they are stored
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("write the answer: %w", err)
 	}
-	_, err = p.out.Write(append(line, '\n'))
-	return err
+	return nil
 }
 
 // line writes one line for people. It is not part of the answer.
