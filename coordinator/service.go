@@ -221,7 +221,7 @@ func toError(err error) *client.Error {
 		out.Code = client.CodeInvalid
 	case errors.Is(err, delegation.ErrOpenTurn):
 		out.Code = client.CodeOpenTurn
-	case errors.Is(err, delegation.ErrPrecondition):
+	case errors.Is(err, delegation.ErrPrecondition), errors.Is(err, sessionstore.ErrNotHalted), errors.Is(err, sessionstore.ErrNeverBegan):
 		out.Code = client.CodePrecondition
 	case errors.Is(err, delegation.ErrOtherRequest):
 		out.Code = client.CodeExists

@@ -8,8 +8,14 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// ErrNotHalted is returned for a release of a session that runs.
-var ErrNotHalted = errors.New("the session is not stopped")
+// The reasons that a session cannot be released for.
+var (
+	// ErrNotHalted is returned for a release of a session that runs.
+	ErrNotHalted = errors.New("the session is not stopped")
+	// ErrNeverBegan is returned for a session whose genesis was refused: there is
+	// no log to go on with.
+	ErrNeverBegan = errors.New("the session's genesis was refused, so there is nothing to go on with: start another")
+)
 
 // Halted is what a release of a stopped session must name (SPEC 1.7).
 type Halted struct {
@@ -21,15 +27,19 @@ type Halted struct {
 	State session.State
 }
 
-// Halted returns what a release of a stopped session must name, or ErrNotHalted.
+// Halted returns what a release of a stopped session must name, ErrNotHalted or
+// ErrNeverBegan.
 func (s *Store) Halted(id session.ID) (h Halted, err error) {
 	err = s.read(func(snap snapshot) error {
 		r, err := mustRow(snap, id)
 		if err != nil {
 			return err
 		}
-		if r.Halt == nil || !r.Begun {
+		switch {
+		case r.Halt == nil:
 			return ErrNotHalted
+		case !r.Begun:
+			return ErrNeverBegan
 		}
 		h = Halted{Tail: r.Tail, State: r.State}
 		return scan(snap, ofSession(spaceRecord, id), recordKey(id, r.StopAt), func(key, _ []byte) error {
