@@ -45,7 +45,7 @@ func TestRequestsBringBackWhatWasTold(t *testing.T) {
 		_, err := nc.Subscribe(client.SubjectAPI+">", func(m *nats.Msg) {
 			requests <- m
 			answered++
-			reply := client.Reply{Version: client.APIVersion, Position: &client.Position{Partition: answered % 2, Sequence: uint64(100 * answered)}, Result: json.RawMessage("{}")} //nolint:gosec // small
+			reply := client.Reply{Version: client.APIVersion, Position: &client.Position{Partition: answered % 2, Sequence: uint64(100 * answered)}, Result: json.RawMessage("{}")}
 			body, err := json.Marshal(reply)
 			if err != nil {
 				t.Error(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -180,7 +181,7 @@ func TestRedirectCarriesNothingElsewhere(t *testing.T) {
 func TestRetriesAreCounted(t *testing.T) {
 	t.Parallel()
 	for retries, want := range map[int]int{0: 5, 2: 3, -1: 1} {
-		t.Run(fmt.Sprint(retries), func(t *testing.T) {
+		t.Run(strconv.Itoa(retries), func(t *testing.T) {
 			t.Parallel()
 			srv := modeltest.NewServerFunc(t, func(modeltest.Request) modeltest.Step { return modeltest.ServerError() })
 			client := newClient(t, srv.URL, func(c *model.OpenAIConfig) { c.Retries = retries })

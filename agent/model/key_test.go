@@ -20,8 +20,8 @@ func TestKeyIsNeverPrinted(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	slog.New(slog.NewJSONHandler(&log, nil)).Info("configured", "key", cfg.Key)
-	slog.New(slog.NewTextHandler(&log, nil)).Info("configured", "key", cfg.Key, "cfg", fmt.Sprint(cfg))
+	slog.New(slog.NewJSONHandler(&log, nil)).Info("configured", slog.Any("key", cfg.Key))
+	slog.New(slog.NewTextHandler(&log, nil)).Info("configured", slog.Any("key", cfg.Key), slog.String("cfg", fmt.Sprint(cfg)))
 	marshalled, err := json.Marshal(map[string]any{"key": cfg.Key})
 	if err != nil {
 		t.Fatal(err)

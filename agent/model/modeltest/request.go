@@ -2,6 +2,7 @@ package modeltest
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
@@ -79,7 +80,7 @@ func (r Request) Last() Message {
 // the names and arguments of calls in the form that strict endpoints demand.
 func (r Request) Check() error {
 	if r.Model == "" || len(r.Messages) == 0 {
-		return fmt.Errorf("you must provide a model and messages")
+		return errors.New("you must provide a model and messages")
 	}
 	seen := map[string]bool{}
 	open := map[string]bool{}

@@ -130,5 +130,5 @@ func writeError(w http.ResponseWriter, status int, kind, code, message string) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, `{"error":{"message":%s,"type":%s,"param":null,"code":%s}}`, quote(message), quote(kind), codeJSON)
+	_, _ = fmt.Fprintf(w, `{"error":{"message":%s,"type":%s,"param":null,"code":%s}}`, quote(message), quote(kind), codeJSON) //nolint:gosec // JSON strings in a JSON answer
 }
