@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,6 +29,10 @@ func TestMain(m *testing.M) {
 	sandbox.Main() // this binary is its own launcher
 	if len(os.Args) == 3 && os.Args[1] == argProcess {
 		os.Exit(process(os.Args[2]))
+	}
+	flag.Parse()
+	if flag.Lookup("test.list").Value.String() != "" {
+		os.Exit(m.Run()) // names need no deployment
 	}
 	goleak.VerifyTestMain(&suite{m})
 }
