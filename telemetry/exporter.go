@@ -113,7 +113,14 @@ func (x run) project(raw session.Raw) ([]Span, error) {
 		}
 		out = made
 	}
-	if r.Birth != nil && x.isNew(r.Birth.First) {
+	if r.Birth == nil {
+		return out, nil
+	}
+	fresh, err := x.isNew(r.Birth.First)
+	if err != nil {
+		return nil, err
+	}
+	if fresh {
 		out = append(out, ProjectBirth(r.Birth.Header, delegatingCall(r)))
 	}
 	return out, nil
@@ -132,8 +139,8 @@ func delegatingCall(r session.Record) session.CallID {
 }
 
 func (x run) section(s session.Section) ([]Span, error) {
-	if !x.isNew(s) {
-		return nil, nil
+	if fresh, err := x.isNew(s); err != nil || !fresh {
+		return nil, err
 	}
 	h, err := x.log.Header(s.Session)
 	if err != nil {
@@ -154,22 +161,32 @@ func (x run) section(s session.Section) ([]Span, error) {
 
 // isNew reports whether a section is part of its session's log and was not seen
 // before: the stream may hold a record twice, the log does not.
-func (x run) isNew(s session.Section) bool {
-	if s.Seq < x.seen[s.Session] || !x.accepted(s) {
-		return false
+func (x run) isNew(s session.Section) (bool, error) {
+	if s.Seq < x.seen[s.Session] {
+		return false, nil
+	}
+	if ok, err := x.accepted(s); err != nil || !ok {
+		return false, err
 	}
 	if len(x.seen) >= mostSeen {
 		clear(x.seen)
 	}
 	x.seen[s.Session] = s.Next()
-	return true
+	return true, nil
 }
 
-// accepted reports whether the section is part of its session's log.
-func (x *Exporter) accepted(s session.Section) bool {
-	last := s.Next() - 1
-	e, err := x.event(s.Session, last)
-	return err == nil && e.Link == s.After
+// accepted reports whether the section is part of its session's log. What the log
+// does not hold, and a session that is stopped, make no span; a log that cannot be
+// read is an error, or its spans would be lost without a word.
+func (x *Exporter) accepted(s session.Section) (bool, error) {
+	e, err := x.event(s.Session, s.Next()-1)
+	switch {
+	case err == nil:
+		return e.Link == s.After, nil
+	case errors.Is(err, session.ErrNotFound), errors.Is(err, session.ErrCorrupt), errors.Is(err, session.ErrFormat):
+		return false, nil
+	}
+	return false, fmt.Errorf("read the log of %s: %w", s.Session, err)
 }
 
 func (x *Exporter) event(id session.ID, seq session.Seq) (session.Event, error) {

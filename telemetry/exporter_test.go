@@ -69,6 +69,7 @@ func (r *receiver) all() []*tracepb.Span {
 
 // memory is a log that is all there: Follow gives it in batches and then waits.
 type memory struct {
+	broken  error // what reading events gives, if set
 	records []session.Raw
 	replica *sessiontest.Replica
 	batch   int
@@ -109,6 +110,9 @@ func (m *memory) Header(id session.ID) (session.Header, error) {
 }
 
 func (m *memory) Events(id session.ID, from, to session.Seq, fn func(session.Event) error) error {
+	if m.broken != nil {
+		return m.broken
+	}
 	for _, e := range m.replica.Events[id] {
 		if e.Seq >= from && e.Seq < to {
 			if err := fn(e); err != nil {
@@ -266,6 +270,26 @@ func TestACursorThatCannotBeReadIsAnError(t *testing.T) {
 	if err := x.Run(t.Context(), 0); err == nil || errors.Is(err, context.Canceled) {
 		t.Errorf("a cursor under a file gave %v", err)
 	}
+}
+
+// A log that cannot be read ends the export where it is: the cursor does not pass
+// spans that were never made.
+func TestI10_AnUnreadableLogLosesNoSpan(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(9, 10))
+	m := hold(sessiontest.Generate(t, rng.IntN, 40).Records, 5)
+	m.broken = errors.New("the disk is gone")
+	dir, r := t.TempDir(), receive(t)
+	x, err := telemetry.New(telemetry.Config{Endpoint: r.URL, Dir: dir}, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.Run(t.Context(), 0); !errors.Is(err, m.broken) {
+		t.Fatalf("the export ended with %v", err)
+	}
+	m.broken = nil
+	export(t, dir, r.URL, m)
+	compare(t, count(r.all()), implied(m))
 }
 
 // A child's span hangs on its parent's delegating call, a root's on its caller.

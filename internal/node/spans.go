@@ -24,9 +24,15 @@ func exportSpans(ctx context.Context, cfg CoordinatorConfig, log *stream.Log, st
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	var g errgroup.Group
 	for p := range max(cfg.Partitions, 1) {
-		g.Go(func() error { return x.Run(ctx, p) })
+		g.Go(func() error {
+			if err := x.Run(ctx, p); err != nil {
+				logger.Error("the spans of a partition are not sent any more; restart the coordinator to go on behind the last one sent",
+					slog.Int("partition", p), slog.Any("error", err))
+			}
+			return nil // telemetry stops nothing else
+		})
 	}
 	return g.Wait()
 }
