@@ -43,7 +43,7 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	api := client.New(nc, client.Config{Worker: cfg.Name})
 	id := incarnation()
 	log, err := stream.New(nc, stream.Config{
-		Partitions: cfg.Partitions, Witness: witness{api}, Poll: watchInterval,
+		Partitions: cfg.Partitions, Witness: agent.Witness{Client: api}, Poll: watchInterval,
 		Writer: session.Writer{Component: "worker", Instance: cfg.Name, Incarnation: id},
 	})
 	if err != nil {
@@ -104,14 +104,4 @@ func models(endpoints map[string]broker.Secret) func(session.ModelSelected) (mod
 		}
 		return model.NewOpenAI(cfg)
 	}
-}
-
-// witness is a coordinator's word on a session's space, as a worker hears it.
-type witness struct{ api *client.Client }
-
-// Empty implements stream.Witness.
-func (w witness) Empty(ctx context.Context, id session.ID, past uint64) error {
-	return w.api.Call(ctx, client.MethodEmpty, client.EmptyRequest{
-		Head: client.Head{Version: client.APIVersion}, Session: id, Past: past,
-	}, nil)
 }
