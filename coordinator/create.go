@@ -20,9 +20,13 @@ const tenant = "default"
 
 // create starts a root. Sending the same request again finds the same session.
 func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRequest) (*client.CreatedReply, *client.Position, error) {
+	place, err := workspaceID(in.Cwd)
+	if err != nil {
+		return nil, nil, err
+	}
 	root := delegation.Root{
 		ID: in.ID, Tenant: tenant, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
-		Workspace: session.Workspace{Kind: session.WorkspaceShared, Label: tenant, Path: in.Cwd, ID: workspaceID(in.Cwd)},
+		Workspace: session.Workspace{Kind: session.WorkspaceShared, Label: tenant, Path: in.Cwd, ID: place},
 		Cwd:       in.Cwd, Label: in.Label, Surface: in.Surface, Provider: in.Model.Provider, Model: in.Model.Model,
 		Script: in.Model.Script, Prompt: in.Prompt, Sandbox: in.Sandbox, Approvals: in.Approvals, Preset: in.Preset,
 	}
@@ -146,10 +150,10 @@ func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix s
 
 // workspaceID names a place. Markers in the workspace come with workspaces of
 // several kinds (SPEC 7.9).
-func workspaceID(dir string) string {
+func workspaceID(dir string) (string, error) {
 	digest, err := delegation.Digest([]string{tenant, string(session.WorkspaceShared), tenant, dir})
 	if err != nil {
-		return "unnamed" // a list of strings always has a digest
+		return "", fmt.Errorf("name the workspace %q: %w", dir, err)
 	}
-	return "w" + digest[:24]
+	return "w" + digest[:24], nil
 }

@@ -124,7 +124,7 @@ func verdictOf(tree []client.Summary) verdict {
 	case calls == 0 && !root.Text:
 		return verdict{exitNothing, "nothing done", "no call succeeded and no final text was given"}
 	case denials > 0:
-		return verdict{exitDenied, "done with denials", fmt.Sprintf("%d %s denied", denials, map[bool]string{true: "call was", false: "calls were"}[denials == 1])}
+		return verdict{exitDenied, "done with denials", fmt.Sprintf("calls denied: %d", denials)}
 	}
 	return verdict{exitDone, "done", ""}
 }
