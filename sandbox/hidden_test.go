@@ -192,12 +192,17 @@ func TestHiddenInsideWithoutRoot(t *testing.T) {
 	}
 }
 
+// copySelf writes this test's binary to a file that is to be executed. While it is
+// open for writing no other test may fork: its child would hold the descriptor
+// until it executes, and the file be busy as long (golang/go#22315).
 func copySelf(t *testing.T, to string) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/exe")
 	if err != nil {
 		t.Fatal(err)
 	}
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(to, data, 0o755); err != nil {
 		t.Fatal(err)
 	}
