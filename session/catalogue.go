@@ -1,6 +1,9 @@
 package session
 
-import "slices"
+import (
+	"reflect"
+	"slices"
+)
 
 // Type is an event's type on the wire. Types are append-only and never reused.
 type Type string
@@ -49,8 +52,9 @@ type Spec struct {
 	// Model says that the model sees the event; the others are log-only.
 	Model bool
 	// Fold says in a few words what the event does to the fold.
-	Fold string
-	make func() Payload
+	Fold  string
+	make  func() Payload
+	codec codec
 }
 
 // In reports whether a record of class c may hold the event.
@@ -89,7 +93,7 @@ func row[P any, PP interface {
 ) Spec {
 	return Spec{
 		Type: PP(new(P)).Type(), Classes: classes, Model: model, Fold: fold,
-		make: func() Payload { return PP(new(P)) },
+		make: func() Payload { return PP(new(P)) }, codec: codecOf(reflect.TypeFor[P]()),
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 )
@@ -20,7 +21,8 @@ type Event struct {
 	Link    Link
 }
 
-// envelope is an event line. The order of its fields is the order on the wire.
+// envelope is an event line of a type outside the catalogue. The order of its
+// fields is the order on the wire.
 type envelope struct {
 	Type      Type            `json:"type"`
 	Seq       Seq             `json:"seq"`
@@ -41,119 +43,131 @@ func encode(seq Seq, timeMs int64, p Payload) (line, data []byte, err error) {
 	if err := p.check(); err != nil {
 		return nil, nil, fmt.Errorf("event %d: %w", seq, err)
 	}
-	data, err = marshal(p)
-	if err == nil && bytes.Contains(data, replaced) {
-		data, err = settle(data, p)
+	spec, known := specOf(p.Type())
+	if !known {
+		return nil, nil, fmt.Errorf("event %d: %w %s", seq, ErrUnknownType, quote(string(p.Type())))
 	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("event %d: encode %s: %w", seq, p.Type(), err)
-	}
-	return enclose(p.Type(), seq, timeMs, data), data, nil
+	const usual = 256 // bytes
+	line = append(make([]byte, 0, usual), beforeType...)
+	line = append(line, spec.Type...) // a type of the catalogue needs no escape
+	line = strconv.AppendUint(append(line, beforeSeq...), uint64(seq), 10)
+	line = strconv.AppendInt(append(line, beforeTime...), timeMs, 10)
+	line = append(line, beforeData...)
+	from := len(line)
+	line = spec.codec.encode(line, p)
+	data = line[from:]
+	return append(line, '}'), data, nil
 }
 
-// enclose writes the line around data as marshal writes an envelope of a type in
-// the catalogue, whose name needs no escape, without reading data once more.
-func enclose(t Type, seq Seq, timeMs int64, data []byte) []byte {
-	const most = len(`{"type":"","seq":,"time":,"data":}`) + 2*len("-9223372036854775808")
-	line := make([]byte, 0, most+len(t)+len(data))
-	line = append(line, `{"type":"`...)
-	line = append(line, t...)
-	line = append(line, `","seq":`...)
-	line = strconv.AppendUint(line, uint64(seq), 10)
-	line = append(line, `,"time":`...)
-	line = strconv.AppendInt(line, timeMs, 10)
-	line = append(line, `,"data":`...)
-	line = append(line, data...)
-	return append(line, '}')
-}
+// What stands around the values of an event line.
+const (
+	beforeType = `{"type":"`
+	beforeSeq  = `","seq":`
+	beforeTime = `,"time":`
+	beforeData = `,"data":`
+)
 
 // written is the event that readers will find in a line that encode has just
 // made: its payload is read back from the data, so that nobody holds what a log
-// does not say. That the line has the one form need not be checked again.
+// does not say.
 func written(seq Seq, timeMs int64, p Payload, line, data []byte) (Event, error) {
-	spec, known := specOf(p.Type())
-	if !known {
-		return Event{}, fmt.Errorf("event %d: %w %s", seq, ErrUnknownType, quote(string(p.Type())))
-	}
+	spec, _ := specOf(p.Type()) // encode has found it
 	again := spec.Payload()
-	if err := json.Unmarshal(data, again); err != nil {
+	if err := spec.codec.decode(&reader{data: data}, again); err != nil {
 		return Event{}, fmt.Errorf("event %d: read %s back: %w", seq, p.Type(), err)
 	}
 	return Event{Seq: seq, Time: timeMs, Type: p.Type(), Payload: again, Line: line}, nil
 }
 
-// replaced is how encoding/json writes a byte that is no UTF-8. It writes the
-// same character in another way when it is read and written again.
-var replaced = []byte(`\ufffd`)
-
-// settle gives data, which holds bytes that were no UTF-8 (a tool printed them),
-// the form that a second writing has, so that readers find the one form.
-func settle(data []byte, p Payload) ([]byte, error) {
-	spec, known := specOf(p.Type())
-	if !known {
-		return nil, ErrUnknownType
-	}
-	again := spec.Payload()
-	if err := json.Unmarshal(data, again); err != nil {
-		return nil, err
-	}
-	return marshal(again)
-}
-
 // DecodeEvent reads one line. It accepts exactly what Encode writes and, for a
 // type outside the catalogue, an ignorable event in the same form.
 func DecodeEvent(line []byte) (Event, error) {
-	var env envelope
-	if err := unmarshal(line, &env); err != nil {
+	r := &reader{data: line}
+	if r.take(beforeType) {
+		if spec, known := specs[Type(r.run())]; known {
+			return decodeKnown(r, spec, line)
+		}
+	}
+	return decodeForeign(line)
+}
+
+// decodeKnown reads on after the type.
+func decodeKnown(r *reader, spec Spec, line []byte) (Event, error) {
+	e := Event{Type: spec.Type, Line: line}
+	if err := r.place(&e); err != nil {
 		return Event{}, fmt.Errorf("event line %s: %w", quote(string(line)), err)
 	}
-	e := Event{Seq: env.Seq, Time: env.Time, Type: env.Type, Line: line}
-	spec, known := specOf(env.Type)
-	switch {
-	case known && env.Ignorable:
-		return Event{}, fmt.Errorf("event %d: %s is known and cannot be ignorable", env.Seq, env.Type)
-	case !known && (env.Type == "" || len(env.Type) > MaxName || !printable(string(env.Type))):
-		return Event{}, fmt.Errorf("event %d: %s cannot be a type", env.Seq, quote(string(env.Type)))
-	case !known && !env.Ignorable:
-		return Event{}, fmt.Errorf("event %d: %w %s", env.Seq, ErrUnknownType, quote(string(env.Type)))
-	case known:
-		p := spec.Payload()
-		if err := unmarshal(env.Data, p); err != nil {
-			return Event{}, fmt.Errorf("event %d: %s: %w", env.Seq, env.Type, err)
-		}
-		if err := p.check(); err != nil {
-			return Event{}, fmt.Errorf("event %d: %w", env.Seq, err)
-		}
-		e.Payload = p
+	p := spec.Payload()
+	err := spec.codec.decode(r, p)
+	if err == nil {
+		err = r.end()
 	}
+	if err != nil {
+		return Event{}, fmt.Errorf("event %d: %s: %w", e.Seq, e.Type, err)
+	}
+	if err := p.check(); err != nil {
+		return Event{}, fmt.Errorf("event %d: %w", e.Seq, err)
+	}
+	e.Payload = p
 	return e, nil
 }
 
-// unmarshal decodes b into v and holds b to the one form that marshal writes, so
-// that no two readers can understand it differently.
-func unmarshal(b []byte, v any) error {
-	if err := json.Unmarshal(b, v); err != nil {
-		return fmt.Errorf("decode: %w", err)
+// place reads seq and time, up to the data.
+func (r *reader) place(e *Event) error {
+	if err := r.want(beforeSeq); err != nil {
+		return err
 	}
-	again, err := marshal(v)
+	seq, err := r.uint()
+	if err == nil {
+		err = r.want(beforeTime)
+	}
 	if err != nil {
-		return fmt.Errorf("encode again: %w", err)
+		return err
 	}
-	if !bytes.Equal(again, b) {
-		return errNotCanonical
+	e.Seq = Seq(seq)
+	if e.Time, err = r.int(); err != nil {
+		return err
+	}
+	return r.want(beforeData)
+}
+
+// end reads the end of a line after its data.
+func (r *reader) end() error {
+	if r.take(`,"ignorable":true}`) {
+		return errors.New("it is known and cannot be ignorable")
+	}
+	if err := r.want("}"); err != nil {
+		return err
+	}
+	if r.at < len(r.data) {
+		return r.fail("something follows the line")
 	}
 	return nil
 }
 
-// marshal is the one encoder of everything that is linked.
-func marshal(v any) ([]byte, error) {
-	var buf bytes.Buffer
-	enc := json.NewEncoder(&buf)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return nil, err
+// decodeForeign keeps an ignorable event of a type outside the catalogue. Its
+// data can be any that the one encoder would write as it is.
+func decodeForeign(line []byte) (Event, error) {
+	var env envelope
+	if err := json.Unmarshal(line, &env); err != nil {
+		return Event{}, fmt.Errorf("event line %s: %w", quote(string(line)), err)
 	}
-	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
+	var again bytes.Buffer
+	enc := json.NewEncoder(&again)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(env); err != nil {
+		return Event{}, fmt.Errorf("event line %s: %w", quote(string(line)), err)
+	}
+	if !bytes.Equal(bytes.TrimSuffix(again.Bytes(), []byte("\n")), line) {
+		return Event{}, fmt.Errorf("event line %s: %w", quote(string(line)), errNotCanonical)
+	}
+	switch {
+	case env.Type == "" || len(env.Type) > MaxName || !printable(string(env.Type)):
+		return Event{}, fmt.Errorf("event %d: %s cannot be a type", env.Seq, quote(string(env.Type)))
+	case !env.Ignorable:
+		return Event{}, fmt.Errorf("event %d: %w %s", env.Seq, ErrUnknownType, quote(string(env.Type)))
+	}
+	return Event{Seq: env.Seq, Time: env.Time, Type: env.Type, Line: line}, nil
 }
 
 // typeOf reads the type of a line that may be refused for anything else.

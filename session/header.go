@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"reflect"
 )
 
 // Header holds the immutable facts fixed at creation (SPEC 1.1). It never holds
@@ -56,13 +57,21 @@ func EncodeHeader(h Header) ([]byte, error) {
 	if err := h.check(); err != nil {
 		return nil, err
 	}
-	return marshal(h)
+	return headerCodec.encode(nil, &h), nil
 }
+
+// headerCodec is a table: built once, never written again.
+var headerCodec = codecOf(reflect.TypeFor[Header]())
 
 // DecodeHeader reads what EncodeHeader wrote.
 func DecodeHeader(line []byte) (Header, error) {
 	var h Header
-	if err := unmarshal(line, &h); err != nil {
+	r := &reader{data: line}
+	err := headerCodec.decode(r, &h)
+	if err == nil && r.at < len(line) {
+		err = r.fail("something follows the line")
+	}
+	if err != nil {
 		return Header{}, fmt.Errorf("header line %s: %w", quote(string(line)), err)
 	}
 	if err := h.check(); err != nil {

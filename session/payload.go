@@ -265,17 +265,6 @@ type RequestHeader struct {
 	Attempt  int      `json:"attempt"`
 }
 
-// MarshalJSON writes no tools as the empty list: null is not a second form of
-// it.
-func (p *RequestHeader) MarshalJSON() ([]byte, error) {
-	type plain RequestHeader
-	q := plain(*p)
-	if q.Tools == nil {
-		q.Tools = []string{}
-	}
-	return marshal(q)
-}
-
 // AssistantMessage is a model's whole answer. Calls are named by index; their
 // arguments stand in the tool/call events that follow in the same record.
 type AssistantMessage struct {

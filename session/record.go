@@ -123,7 +123,7 @@ type Draft struct {
 
 // Compose places drafts after a log's last event.
 func Compose(id ID, class Class, next Seq, before Link, drafts ...Draft) (Section, error) {
-	s := Section{Session: id, Class: class, Seq: next, Before: before, After: before}
+	s := Section{Session: id, Class: class, Seq: next, Before: before, After: before, Events: make([]Event, 0, len(drafts))}
 	for _, d := range drafts {
 		line, data, err := encode(s.Next(), d.Time, d.Payload)
 		if err != nil {
@@ -323,7 +323,7 @@ func decodeSection(id ID, class Class, h map[string]string, seqName, countName, 
 	if s.Before, err = ParseLink(before); err != nil || !ok {
 		return Section{}, fmt.Errorf("%s %s: want two links", linkName, quote(h[linkName]))
 	}
-	s.After = s.Before
+	s.After, s.Events = s.Before, make([]Event, 0, len(lines))
 	for _, line := range lines {
 		if err := s.add(line); err != nil {
 			return Section{}, err
