@@ -2,6 +2,7 @@ package session
 
 import (
 	"bytes"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -79,6 +80,15 @@ type Section struct {
 
 // Next returns the seq right after the section.
 func (s Section) Next() Seq { return s.Seq + Seq(len(s.Events)) }
+
+// Size returns how many bytes the section takes in a record's body.
+func (s Section) Size() int {
+	n := 0
+	for _, e := range s.Events {
+		n += len(e.Line) + 1
+	}
+	return n
+}
 
 // Birth is the section of a genesis that brings a session into being: its
 // header and its first own events.
@@ -182,46 +192,57 @@ func (s *Section) place(e Event) error {
 // EncodeRecord turns a record into headers and body. It refuses one that is too
 // large before anything is written.
 func EncodeRecord(r Record) (map[string]string, []byte, error) {
-	h := map[string]string{
-		HeaderFormat: strconv.Itoa(r.Format),
-		HeaderWriter: r.Writer.String(),
-	}
-	var body bytes.Buffer
+	const all = 10 // headers
+	h := make(map[string]string, all)
+	h[HeaderFormat], h[HeaderWriter] = strconv.Itoa(r.Format), r.Writer.String()
+	body := make([]byte, 0, bodySize(r))
 	if r.Own != nil {
 		setSection(h, HeaderSeq, HeaderCount, HeaderLinkName, *r.Own)
 		h[HeaderEpoch] = strconv.FormatUint(r.Epoch, 10)
-		writeLines(&body, r.Own.Events)
+		body = appendLines(body, r.Own.Events)
 	}
 	if r.Creator != "" {
 		h[HeaderCreator] = string(r.Creator)
 	}
 	if b := r.Birth; b != nil {
-		body.Write(b.Line)
-		body.WriteByte('\n')
-		writeLines(&body, b.First.Events)
+		body = append(append(body, b.Line...), '\n')
+		body = appendLines(body, b.First.Events)
 		if r.Own != nil {
 			setSection(h, HeaderChildSeq, HeaderChildCount, HeaderChildLink, b.First)
 		} else {
 			setSection(h, HeaderSeq, HeaderCount, HeaderLinkName, b.First)
 		}
 	}
-	if body.Len() > MaxRecord {
-		return nil, nil, fmt.Errorf("record of %s has %d bytes, at most %d fit: %w", r.Address.Session, body.Len(), MaxRecord, ErrTooLarge)
+	if len(body) > MaxRecord {
+		return nil, nil, fmt.Errorf("record of %s has %d bytes, at most %d fit: %w", r.Address.Session, len(body), MaxRecord, ErrTooLarge)
 	}
-	return h, body.Bytes(), nil
+	return h, body, nil
+}
+
+// bodySize is how many bytes a record's body has.
+func bodySize(r Record) int {
+	n := 0
+	if r.Own != nil {
+		n = r.Own.Size()
+	}
+	if r.Birth != nil {
+		n += len(r.Birth.Line) + 1 + r.Birth.First.Size()
+	}
+	return n
 }
 
 func setSection(h map[string]string, seq, count, link string, s Section) {
 	h[seq] = strconv.FormatUint(uint64(s.Seq), 10)
 	h[count] = strconv.Itoa(len(s.Events))
-	h[link] = s.Before.String() + " " + s.After.String()
+	links := append(hex.AppendEncode(make([]byte, 0, 4*len(Link{})+1), s.Before[:]), ' ')
+	h[link] = string(hex.AppendEncode(links, s.After[:]))
 }
 
-func writeLines(b *bytes.Buffer, events []Event) {
+func appendLines(b []byte, events []Event) []byte {
 	for _, e := range events {
-		b.Write(e.Line)
-		b.WriteByte('\n')
+		b = append(append(b, e.Line...), '\n')
 	}
+	return b
 }
 
 // DecodeRecord reads a raw record on its own: form, vocabulary, classes and the

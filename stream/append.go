@@ -23,7 +23,7 @@ func (l *Log) Append(ctx context.Context, v Viewer, space session.ID, c Change) 
 	if _, err := l.partition(space); err != nil {
 		return Done{}, fmt.Errorf("%s: %w", c.Name, err)
 	}
-	w := &waiting{change: c, lead: make(chan struct{}), settled: make(chan struct{})}
+	w := &waiting{change: c}
 	if l.lanes.join(space, w) {
 		l.lead(ctx, v, space)
 		return w.done, w.err

@@ -124,3 +124,33 @@ func spread(b *testing.B, writers int, op func(writer, n int)) {
 	}
 	wg.Wait()
 }
+
+// BenchmarkAppendUnsent is what an append costs beside the server: every publish
+// is answered at once.
+func BenchmarkAppendUnsent(b *testing.B) {
+	w := newWorld(b)
+	l, v := w.log(b)
+	id := begin(b, l, v, 0)
+	view, err := v.View(b.Context(), id, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	d := &driver{view}
+	seq := view.Tail
+	l.Intercept(func(stream.Publish) stream.Publish {
+		return func(context.Context, *nats.Msg) (*jetstream.PubAck, error) {
+			seq++
+			return &jetstream.PubAck{Sequence: seq}, nil
+		}
+	})
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		done, err := l.Append(b.Context(), d, id, stream.Change{
+			Name: "nudge", Class: session.ClassInbox, Drafts: drafts(&session.Nudge{ID: strconv.Itoa(n), Reason: benchReason, By: person}),
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		d.took(b, done)
+	}
+}

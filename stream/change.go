@@ -88,7 +88,7 @@ func (c Change) draft(id session.ID, v session.View) (piece, error) {
 	if p.section, err = session.Compose(id, c.Class, v.State.Next, v.State.Link, drafts...); err != nil {
 		return piece{}, err
 	}
-	if p.size = bytesOf(p.section); p.size > session.MaxRecord {
+	if p.size = p.section.Size(); p.size > session.MaxRecord {
 		return piece{}, fmt.Errorf("%d bytes, at most %d fit a record: %w", p.size, session.MaxRecord, session.ErrTooLarge)
 	}
 	if c.Class == session.ClassTurn {
@@ -104,15 +104,6 @@ func (c Change) draft(id session.ID, v session.View) (piece, error) {
 		return piece{}, err
 	}
 	return p, nil
-}
-
-// bytesOf is what a section takes in a record's body.
-func bytesOf(s session.Section) int {
-	n := 0
-	for _, e := range s.Events {
-		n += len(e.Line) + 1
-	}
-	return n
 }
 
 // driven holds a turn section to the epoch in force, a claim to the next one.

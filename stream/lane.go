@@ -24,7 +24,8 @@ type lane struct {
 }
 
 // waiting is a change in a lane. Lead is closed by whoever led before, settled
-// by the caller that settles the change; done and err are set before.
+// by the caller that settles the change; done and err are set before. A change
+// that leads at once has neither: its own caller settles it.
 type waiting struct {
 	change  Change
 	lead    chan struct{}
@@ -40,7 +41,9 @@ type waiting struct {
 func (w *waiting) settle(d Done, err error) {
 	w.done, w.err = d, err
 	w.flight.leave(w)
-	close(w.settled)
+	if w.settled != nil {
+		close(w.settled)
+	}
 }
 
 // flight is an append on its way for several callers. It is cancelled when none
@@ -79,6 +82,7 @@ func (l *lanes) join(id session.ID, w *waiting) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if q := l.m[id]; q != nil {
+		w.lead, w.settled = make(chan struct{}), make(chan struct{})
 		q.queue = append(q.queue, w)
 		return false
 	}

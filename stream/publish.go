@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -27,11 +28,28 @@ type publisher interface {
 	publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error)
 }
 
-type server struct{ js jetstream.JetStream }
+type server struct{ nc *nats.Conn }
 
 // publish leaves every retry to its caller, who knows what it is worth.
 func (s server) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
-	return s.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	reply, err := s.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	var ack struct {
+		jetstream.PubAck
+		Error *jetstream.APIError `json:"error"`
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return nil, fmt.Errorf("%w: %w", jetstream.ErrInvalidJSAck, err)
+	}
+	switch {
+	case ack.Error != nil:
+		return nil, ack.Error
+	case ack.Stream == "":
+		return nil, jetstream.ErrInvalidJSAck
+	}
+	return &ack.PubAck, nil
 }
 
 // outcome is what one try of a publish came to.
@@ -112,9 +130,12 @@ func newPublication(space session.ID, tail uint64, r session.Record) (publicatio
 	if err != nil {
 		return publication{}, err
 	}
-	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, len(headers)+2), Data: body}
+	const expectations = 2
+	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, len(headers)+expectations), Data: body}
+	values := make([]string, 0, len(headers))
 	for k, v := range headers {
-		m.Header[k] = []string{v}
+		values = append(values, v)
+		m.Header[k] = values[len(values)-1 : len(values) : len(values)]
 	}
 	setExpectation(m.Header, space, tail)
 	return publication{msg: m, space: space, expect: tail, record: r}, nil
