@@ -132,6 +132,12 @@ func (q *Queue) take(ctx context.Context) (*Hint, error) {
 	}, nil
 }
 
+// Record is the record that the hint is about. Whether it is one of its session's
+// log is for the session's chain to say.
+func (h *Hint) Record() session.Raw {
+	return message{subject: h.msg.Subject(), seq: h.StreamSeq, header: h.msg.Headers(), data: h.msg.Data()}.any()
+}
+
 // Ack takes the hint out of the queue and returns when the server has said so.
 // It is right only on a stable fact. If it fails the hint may come again.
 func (h *Hint) Ack(ctx context.Context) error {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/entail-fleet/entail/broker"
@@ -16,6 +17,12 @@ import (
 // queue is a worker's queue and a root with one nudge.
 func queue(t *testing.T) (*stream.Queue, session.ID) {
 	t.Helper()
+	q, id, _ := queueOf(t)
+	return q, id
+}
+
+func queueOf(t *testing.T) (*stream.Queue, session.ID, *stream.Log) {
+	t.Helper()
 	w := newWorld(t)
 	l, v := w.log(t)
 	id := begin(t, l, v, 1)
@@ -25,7 +32,7 @@ func queue(t *testing.T) (*stream.Queue, session.ID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q, id
+	return q, id, l
 }
 
 func next(t *testing.T, q *stream.Queue) *stream.Hint {
@@ -51,7 +58,7 @@ func empty(t *testing.T, q *stream.Queue, d time.Duration) {
 
 func TestQueueHandsOutInboxAndGenesisUntilAcknowledged(t *testing.T) {
 	t.Parallel()
-	q, id := queue(t)
+	q, id, l := queueOf(t)
 	born, asked := next(t, q), next(t, q)
 	if born.Session != id || born.Address.Class != session.ClassGenesis || born.StreamSeq != 1 || born.Deliveries != 1 {
 		t.Errorf("first hint %+v, want the genesis", born)
@@ -59,7 +66,11 @@ func TestQueueHandsOutInboxAndGenesisUntilAcknowledged(t *testing.T) {
 	if asked.Session != id || asked.Address.Class != session.ClassInbox || asked.StreamSeq != 2 {
 		t.Errorf("second hint %+v, want the nudge", asked)
 	}
-	for _, h := range []*stream.Hint{born, asked} {
+	for i, h := range []*stream.Hint{born, asked} {
+		at, err := l.At(t.Context(), 0, h.StreamSeq)
+		if diff := cmp.Diff(at, h.Record()); err != nil || diff != "" {
+			t.Errorf("record of hint %d: %v (-At +Record)\n%s", i, err, diff)
+		}
 		if err := h.Ack(t.Context()); err != nil {
 			t.Error(err)
 		}

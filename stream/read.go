@@ -61,11 +61,18 @@ func (l *Log) first(ctx context.Context, p int, filter string, id session.ID) (s
 // Hole is set where records of the session may be missing. What stands there may
 // not be of [Log.Append]; the session's chain judges it.
 func (l *Log) Read(ctx context.Context, id session.ID, after uint64, fn func(session.Raw) error) (uint64, error) {
+	return l.ReadOn(ctx, id, after, 0, fn)
+}
+
+// ReadOn is Read for a reader that knows the log up to after: next is the seq that
+// its next record has. The server is asked about missing messages only where
+// another one follows.
+func (l *Log) ReadOn(ctx context.Context, id session.ID, after uint64, next session.Seq, fn func(session.Raw) error) (uint64, error) {
 	p, err := l.partition(id)
 	if err != nil {
 		return after, err
 	}
-	h := holes{log: l, partition: p, last: after}
+	h := holes{log: l, partition: p, last: after, next: uint64(next)}
 	tail, err := l.pages(ctx, StreamName(p), TailFilter(id), after, func(m message) error {
 		raw, err := m.record()
 		if err != nil {
@@ -88,7 +95,7 @@ type holes struct {
 	log       *Log
 	partition int
 	last      uint64 // stream sequence of the record before
-	next      uint64 // seq that a record without a gap would have
+	next      uint64 // seq that a record without a gap would have; 0 is not known
 	read      bool
 	missing   []uint64
 	first     uint64
@@ -130,19 +137,26 @@ func (h *holes) load(ctx context.Context) error {
 
 // Tail asks the stream's leader for the tail of a session.
 func (l *Log) Tail(ctx context.Context, id session.ID) (uint64, error) {
+	raw, err := l.Last(ctx, id)
+	return raw.StreamSeq, err
+}
+
+// Last asks the stream's leader for the last record of a session's own space, whose
+// sequence is the tail. It is zero where nothing stands there.
+func (l *Log) Last(ctx context.Context, id session.ID) (session.Raw, error) {
 	p, err := l.partition(id)
 	if err != nil {
-		return 0, err
+		return session.Raw{}, err
 	}
 	raw, err := l.leader(ctx, p, getRequest{LastFor: TailFilter(id)})
 	if errors.Is(err, session.ErrNotFound) {
-		return 0, nil
+		return session.Raw{}, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("tail of %s: %w", id, err)
+		return session.Raw{}, fmt.Errorf("tail of %s: %w", id, err)
 	}
 	l.tails.note(id, raw.StreamSeq)
-	return raw.StreamSeq, nil
+	return raw, nil
 }
 
 // At reads the record at a stream sequence from the stream's leader, as Follow

@@ -114,6 +114,13 @@ func TestEveryReadShowsTheSameRecord(t *testing.T) {
 	if diff := cmp.Diff(byRead, followed[1]); diff != "" {
 		t.Errorf("-Read +Follow\n%s", diff)
 	}
+	last, err := l.Last(t.Context(), id)
+	if diff := cmp.Diff(byRead, last); err != nil || diff != "" {
+		t.Errorf("Last: %v (-Read +Last)\n%s", err, diff)
+	}
+	if last, err = l.Last(t.Context(), rootID(t, 3)); err != nil || last.StreamSeq != 0 {
+		t.Errorf("Last of nothing: %+v, %v", last, err)
+	}
 	if _, err := l.At(t.Context(), 0, 9); !errors.Is(err, session.ErrNotFound) {
 		t.Errorf("At nothing: %v", err)
 	}
@@ -287,6 +294,18 @@ func TestHoles(t *testing.T) {
 	}
 	if got := holes(records(t, l, other)); got != nil {
 		t.Errorf("holes %v in a session that lacks nothing", got)
+	}
+	all := records(t, l, id)
+	d, err := strconv.ParseUint(all[len(all)-1].Headers[session.HeaderSeq], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for next, want := range map[session.Seq][]uint64{session.Seq(d) - 1: {6}, session.Seq(d): nil} {
+		var got []session.Raw
+		_, err := l.ReadOn(t.Context(), id, 3, next, func(r session.Raw) error { got = append(got, r); return nil })
+		if at := holes(got); err != nil || !slices.Equal(at, want) {
+			t.Errorf("read on for seq %d: holes %v, %v, want %v", next, at, err, want)
+		}
 	}
 	if got := holes(follow(t, l, 0, 5)); !slices.Equal(got, []uint64{5}) {
 		t.Errorf("followed holes %v, want one in front of 5", got)
