@@ -1,0 +1,56 @@
+package bench
+
+import (
+	"testing"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
+)
+
+// BenchmarkService is a delegation through the service, for profiles.
+func BenchmarkService(b *testing.B) {
+	ctx := b.Context()
+	g, err := open(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := g.close(); err != nil {
+			b.Error(err)
+		}
+	}()
+	stop, err := g.coordinate(ctx)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() {
+		if err := stop(); err != nil {
+			b.Error(err)
+		}
+	}()
+	worker, err := g.connect(broker.Worker, "w1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer worker.Close()
+	log, err := g.log()
+	if err != nil {
+		b.Fatal(err)
+	}
+	deployment, err := currentSettings(ctx, log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := newShelf(ctx, log, b.N)
+	if err != nil {
+		b.Fatal(err)
+	}
+	api := client.New(worker, client.Config{Worker: "w1"})
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		if err := s.next().ask(ctx, api, deployment); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
