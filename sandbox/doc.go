@@ -10,7 +10,8 @@
 // Under read-only a call changes no file but /dev/null. Under workspace-write it
 // changes files in the workspace and in the workspace's private temp directory.
 // Under both it makes no socket, and it can neither signal, inspect nor trace a
-// process outside of the call, nor read the paths in Config.Hidden.
+// process outside of the call, nor read the paths in Config.Hidden or the temp
+// directory of another workspace.
 // Under danger-full-access there is no fence: the call is as free as this
 // process's user, and can read this process's environment and files.
 //
@@ -46,11 +47,22 @@
 // [os.Root] and so can name the resolved path of what it refuses. File operations
 // keep to the workspace and its temp directory, for reading as well.
 //
+// # Output
+//
+// Of each stream of a shell call the head and the tail are shown, and the process
+// that runs the call takes the rest. A stream that is longer goes to a file in the
+// workspace's temp directory, from its first byte, and the line between head and
+// tail names it. Every later call in the same Workspace can read it; it goes with
+// the directory. Of one stream 8 MiB are kept and of all together 64 MiB, under
+// every mode: where less is kept, the line says so. File operations bound what
+// they show as well, and say how to ask for more.
+//
 // # Hidden paths
 //
 // Landlock cannot subtract, so reading is granted to each sibling on the way to
-// a hidden path and not to the path. What is created next to these siblings
-// during a call is unreadable to it. Names, not contents, can be listed there.
+// a hidden path, or to the temp directories, and not to the path. What is created
+// next to these siblings during a call is unreadable to it. Names, not contents,
+// can be listed there.
 // Where a mount namespace can be had (by CAP_SYS_ADMIN, else by a user namespace),
 // hidden paths are covered by an empty file system besides. This is the only way
 // to hide what lies inside the workspace; where it cannot be had, or while the
@@ -74,8 +86,8 @@
 //   - Under workspace-write the mode, owner, times and extended attributes of
 //     outside files of the same user can be changed. Under read-only they cannot.
 //   - Shell commands read whatever the user can read and is not hidden, other
-//     workspaces and temp directories included. Argument lists of other
-//     processes are readable.
+//     workspaces included, and the temp directories of others too where the
+//     workspace lies around them. Argument lists of other processes are readable.
 //   - Below Landlock ABI 6 a command can signal processes of the same user, the
 //     launcher included. Below ABI 3 nothing runs.
 //   - Locks on outside files, System V shared memory and access times are not

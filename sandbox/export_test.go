@@ -24,3 +24,9 @@ func (c Config) WithoutMounts() Config {
 	c.noMounts = true
 	return c
 }
+
+// WithMaxOutputs bounds what is kept of one output and of all.
+func (c Config) WithMaxOutputs(each, all int64) Config {
+	c.maxOutput, c.maxOutputs = each, all
+	return c
+}

@@ -39,23 +39,16 @@ const (
 )
 
 // ruleset is a Landlock ruleset under construction.
-type ruleset struct {
-	fd    int
-	reads bool // whether reading is handled, and so must be granted
-}
+type ruleset struct{ fd int }
 
 // newRuleset handles everything the kernel knows, so that what is not granted is
-// denied. Reading is handled only if something is hidden.
+// denied.
 func newRuleset(o *order) (*ruleset, error) {
 	abi, err := landlockABI(o.MaxABI)
 	if err != nil {
 		return nil, err
 	}
-	attr := unix.LandlockRulesetAttr{Handled_access_fs: changeRights}
-	r := &ruleset{reads: len(o.Hidden) > 0}
-	if r.reads {
-		attr.Handled_access_fs |= readRights
-	}
+	attr := unix.LandlockRulesetAttr{Handled_access_fs: changeRights | readRights}
 	if abi >= 4 {
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
@@ -76,8 +69,7 @@ func newRuleset(o *order) (*ruleset, error) {
 	if errno != 0 {
 		return nil, fmt.Errorf("create landlock ruleset: %w", errno)
 	}
-	r.fd = int(fd)
-	return r, nil
+	return &ruleset{fd: int(fd)}, nil
 }
 
 // landlockABI asks the kernel and refuses what is no fence.
@@ -101,27 +93,43 @@ func (r *ruleset) build(o *order, root, temp int) error {
 	if err := r.allowPath("/dev/null", unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE); err != nil {
 		return err
 	}
-	inside := uint64(0)
+	inside := uint64(readRights)
 	if o.Mode == session.WorkspaceWrite {
-		inside = writeRights
+		inside |= writeRights
 	}
-	if r.reads {
-		inside |= readRights
+	if err := errors.Join(r.allow(root, inside), r.allow(temp, inside)); err != nil {
+		return err
 	}
-	if inside != 0 {
-		if err := errors.Join(r.allow(root, inside), r.allow(temp, inside)); err != nil {
-			return err
-		}
-	}
-	if !r.reads {
-		return nil
+	private, err := tempDirs(o.Temp)
+	if err != nil {
+		return err
 	}
 	// Names may be listed everywhere: rules reach downwards only, so "/" itself
 	// could not be listed otherwise.
 	if err := r.allowPath("/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
 		return err
 	}
-	return r.allowAround("/", o.Hidden)
+	return r.allowAround("/", append(private, o.Hidden...))
+}
+
+// tempDirs lists the private temp directories beside own, and own itself, which
+// is granted apart: naming it has the directory around it granted entry by entry,
+// so that what another session makes there later is unreadable as well.
+func tempDirs(own string) ([]string, error) {
+	found := []string{own}
+	entries, err := os.ReadDir(filepath.Dir(own))
+	if errors.Is(err, fs.ErrPermission) {
+		return found, nil // then nothing beside own is granted
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list temp directories for landlock: %w", err)
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), tempPrefix) {
+			found = append(found, filepath.Join(filepath.Dir(own), e.Name()))
+		}
+	}
+	return found, nil
 }
 
 // allowAround grants reading of everything in dir but the hidden paths. Landlock
@@ -193,9 +201,6 @@ func (r *ruleset) allow(fd int, rights uint64) error {
 		return nil
 	default:
 		rights &= fileRights
-	}
-	if !r.reads {
-		rights &^= readRights
 	}
 	attr := unix.LandlockPathBeneathAttr{Allowed_access: rights, Parent_fd: int32(fd)} //nolint:gosec // descriptors are small
 	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(r.fd),

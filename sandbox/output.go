@@ -1,3 +1,5 @@
+//go:build linux && (amd64 || arm64)
+
 package sandbox
 
 import (
@@ -6,20 +8,31 @@ import (
 )
 
 // snippet keeps the head and the tail of a stream, and takes the rest so that
-// the writer never waits. One goroutine writes; it is read when that has ended.
+// the writer never waits. A stream that does not fit goes to a file as well, from
+// its first byte. One goroutine writes; it is read when that has ended.
 type snippet struct {
 	half    int
 	head    []byte
 	tail    []byte // a ring once it is full
 	next    int    // where the ring goes on
 	skipped int64
+	all     overflow
 }
 
-func newSnippet(keep int) *snippet { return &snippet{half: max(keep/2, 1)} }
+func newSnippet(keep int, s *shelf) *snippet {
+	return &snippet{half: max(keep/2, 1), all: overflow{shelf: s}}
+}
 
 // Write keeps what there is room for and never fails.
 func (s *snippet) Write(p []byte) (int, error) {
 	n := len(p)
+	if over := s.skipped > 0; over || n > 2*s.half-len(s.head)-len(s.tail) {
+		if !over {
+			s.all.write(s.head)
+			s.all.write(s.tail)
+		}
+		s.all.write(p)
+	}
 	if room := s.half - len(s.head); room > 0 {
 		k := min(room, len(p))
 		s.head = append(s.head, p[:k]...)
@@ -46,17 +59,24 @@ func (s *snippet) Write(p []byte) (int, error) {
 // Truncated says whether anything was left out.
 func (s *snippet) Truncated() bool { return s.skipped > 0 }
 
-// String returns what was kept, as valid UTF-8.
+// Close ends the stream: nothing is written after it.
+func (s *snippet) Close() { s.all.close() }
+
+// String returns what was kept, as valid UTF-8, and where the whole is.
 func (s *snippet) String() string {
-	var b strings.Builder
-	b.Write(s.head)
-	if s.skipped > 0 {
-		fmt.Fprintf(&b, "\n[%d bytes left out]\n", s.skipped)
+	head, tail := s.ends()
+	if s.skipped == 0 {
+		return valid(head + tail)
 	}
-	b.Write(s.tail[s.next:])
-	b.Write(s.tail[:s.next])
-	return strings.ToValidUTF8(b.String(), "\uFFFD")
+	return valid(head) + fmt.Sprintf("\n[%d bytes left out; %v]\n", s.skipped, &s.all) + valid(tail)
 }
+
+// ends returns what was kept as it was written.
+func (s *snippet) ends() (head, tail string) {
+	return string(s.head), string(s.tail[s.next:]) + string(s.tail[:s.next])
+}
+
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // whole keeps a stream as it is, up to a limit that a correct writer keeps to.
 type whole struct {
@@ -75,3 +95,6 @@ func (w *whole) Write(p []byte) (int, error) {
 
 // Truncated says whether anything was left out.
 func (w *whole) Truncated() bool { return w.over }
+
+// Close does nothing.
+func (*whole) Close() {}

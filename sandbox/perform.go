@@ -156,7 +156,24 @@ func (w *worksite) bounds(path, resolved string) (string, error) {
 			return base, nil
 		}
 	}
+	if w.goneTemp(resolved) {
+		return "", faultf(CodeNotFound, "%s is gone: a private temp directory goes when a turn ends or waits", path)
+	}
 	return "", faultf(CodeDenied, "%s leads to %s, outside of the workspace %s", path, resolved, w.Root)
+}
+
+// goneTemp reports whether a resolved path was in a private temp directory that is
+// no more. A session may remember such a path from an earlier turn; that it names
+// nothing is an ordinary failure.
+func (w *worksite) goneTemp(path string) bool {
+	prefix := filepath.Join(filepath.Dir(w.Temp), tempPrefix)
+	rest, ok := strings.CutPrefix(path, prefix)
+	if !ok {
+		return false
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	_, err := os.Lstat(prefix + name)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 // show returns a resolved path as the model should use it.

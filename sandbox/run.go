@@ -49,6 +49,8 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxM
 	}
 	l := w.newLaunch(&o)
 	told, err := l.run(stop, lease)
+	l.stdout.Close() // nothing writes any more
+	l.stderr.Close()
 	if err != nil {
 		return Result{}, err
 	}
@@ -60,7 +62,7 @@ type launch struct {
 	order  *order
 	cmd    *exec.Cmd
 	stdout output
-	stderr output
+	stderr *snippet
 	extra  []*os.File
 }
 
@@ -69,10 +71,11 @@ type output interface {
 	io.Writer
 	String() string
 	Truncated() bool
+	Close()
 }
 
 func (w *Workspace) newLaunch(o *order) *launch {
-	l := &launch{order: o, stdout: newSnippet(o.Cap), stderr: newSnippet(o.Cap)}
+	l := &launch{order: o, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
 	if o.Op.Shell == nil {
 		// One JSON object, in which a byte can take six.
 		l.stdout = &whole{room: 6*o.Cap + 64<<10}
@@ -256,7 +259,7 @@ func (l *launch) shellResult(end ending) Result {
 		res.Output += errs
 	}
 	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated()
-	if l.order.confined() && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(errs) {
+	if l.order.confined() && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(l.stderr) {
 		res = res.denied(l.order.Mode)
 	}
 	return res
@@ -264,9 +267,11 @@ func (l *launch) shellResult(end ending) Result {
 
 // refusal looks in the standard error of a failed command for what the fence's
 // errnos read like. The words are the kernel's, in the C locale.
-func refusal(stderr string) bool {
+func refusal(stderr *snippet) bool {
+	head, tail := stderr.ends()
+	said := strings.ToLower(head + "\n" + tail)
 	for _, errno := range []syscall.Errno{unix.EACCES, unix.EPERM, unix.EROFS} {
-		if strings.Contains(strings.ToLower(stderr), errno.Error()) {
+		if strings.Contains(said, errno.Error()) {
 			return true
 		}
 	}

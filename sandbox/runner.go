@@ -126,6 +126,7 @@ type Workspace struct {
 	root   *os.File // both stay open, so that a directory put in their place is noticed
 	temp   *os.File
 	hidden []string // resolved, none below another
+	shelf  *shelf   // in temp
 }
 
 // Workspace opens a workspace at root and makes its temp directory. Links in root
@@ -158,7 +159,8 @@ func (r *Runner) Workspace(root string) (*Workspace, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	return &Workspace{runner: r, root: dir, temp: temp, hidden: hidden}, nil
+	kept := &shelf{dir: temp, each: r.cfg.maxOutput, room: r.cfg.maxOutputs}
+	return &Workspace{runner: r, root: dir, temp: temp, hidden: hidden, shelf: kept}, nil
 }
 
 // Root returns the resolved path of the workspace.
@@ -172,9 +174,12 @@ func openDir(path string) (*os.File, error) {
 	return f, nil
 }
 
+// tempPrefix begins the name of every private temp directory.
+const tempPrefix = "entail-call-"
+
 // makeTemp makes a private temp directory, which os.MkdirTemp gives mode 0700.
 func makeTemp(hidden []string) (*os.File, error) {
-	made, err := os.MkdirTemp("", "entail-call-")
+	made, err := os.MkdirTemp("", tempPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make private temp directory: %w", err)
 	}

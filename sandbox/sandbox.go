@@ -61,8 +61,9 @@ type Config struct {
 	// Env is what a shell call finds in its environment beyond the built-in
 	// list, as KEY=VALUE; a key of that list is replaced. Default none.
 	Env []string
-	// OutputCap is how many bytes of each output stream are kept, half of them
-	// from its head and half from its tail. Default 64 KiB.
+	// OutputCap is how many bytes of each output stream are shown, half of them
+	// from its head and half from its tail. Default 60 KiB, so that both streams
+	// of a call fit into one record of a log however their bytes are escaped.
 	OutputCap int
 	// Executable is the binary that is started as the launcher. Its main must
 	// call Main first. Default this very binary, /proc/self/exe.
@@ -72,13 +73,27 @@ type Config struct {
 	maxABI int
 	// noMounts, in tests, forbids mount namespaces.
 	noMounts bool
+	// maxOutput and maxOutputs are how many bytes are kept of one output that is
+	// shown in part, and of all those of a Workspace. Set in tests alone.
+	maxOutput, maxOutputs int64
 }
 
-const defaultOutputCap = 64 << 10
+const (
+	defaultOutputCap = 60 << 10
+	// An output up to this size can still be searched by the grep tool.
+	defaultMaxOutput  = 8 << 20
+	defaultMaxOutputs = 64 << 20
+)
 
 func (c Config) withDefaults() Config {
 	if c.OutputCap <= 0 {
 		c.OutputCap = defaultOutputCap
+	}
+	if c.maxOutput <= 0 {
+		c.maxOutput = defaultMaxOutput
+	}
+	if c.maxOutputs <= 0 {
+		c.maxOutputs = defaultMaxOutputs
 	}
 	if c.Executable == "" {
 		c.Executable = "/proc/self/exe"
