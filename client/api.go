@@ -229,7 +229,7 @@ type ListReply struct {
 type EventsRequest struct {
 	Head
 	ID    session.ID  `json:"id"`
-	From  session.Seq `json:"from"`
+	From  session.Seq `json:"from,omitempty"`
 	Limit int         `json:"limit,omitempty"`
 	Wait  int         `json:"wait,omitempty"`
 }

@@ -64,6 +64,9 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	}
 	c.bringBack(msg)
 	answer, err := c.request(ctx, msg)
+	if errors.Is(err, nats.ErrMaxPayload) {
+		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("the %s request has %d bytes, the broker carries %d: put the material into a file of the workspace", method, len(body), c.nc.MaxPayload())}
+	}
 	if err != nil {
 		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("no coordinator answered %s: %v; is one running?", method, err)}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/entail-fleet/entail/session"
 )
@@ -16,6 +17,7 @@ const (
 	CodeVersion      Code = "UNKNOWN_VERSION"
 	CodeUnauthorized Code = "UNAUTHORIZED"
 	CodeNotFound     Code = "SESSION_NOT_FOUND"
+	CodeNoCall       Code = "CALL_NOT_FOUND"
 	CodeExists       Code = "SESSION_ALREADY_EXISTS"
 	CodeConflict     Code = "CONFLICT"
 	CodeStopped      Code = "SESSION_STOPPED"
@@ -42,6 +44,17 @@ type Error struct {
 
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", e.Message, e.Code) }
+
+// Shorten keeps both ends of a message that quotes what was sent: the beginning
+// names what is wrong, the way out stands at the end.
+func Shorten(message string) string {
+	const end = 400
+	if len(message) <= 2*end+100 {
+		return message
+	}
+	cut := message[:end] + fmt.Sprintf(" ... (%d bytes in all) ... ", len(message)) + message[len(message)-end:]
+	return strings.ToValidUTF8(cut, "")
+}
 
 // CodeOf returns the code of an error that came from the coordinator, or "".
 func CodeOf(err error) Code {

@@ -66,7 +66,7 @@ type SettledRequest struct {
 type EmptyRequest struct {
 	Head
 	Session session.ID `json:"session"`
-	Past    uint64     `json:"past"`
+	Past    uint64     `json:"past,omitempty"`
 }
 
 // Alive is what a worker keeps in the liveness bucket, under its own name, as

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -44,22 +45,26 @@ func (c *Coordinator) checkRoot(ctx context.Context, r delegation.Root) error {
 	if err := c.known(r.ID); err != nil {
 		return err
 	}
+	if !r.ID.IsRoot() {
+		return invalid("id %s is not a root's: a new tree's id is two hex digits and a ULID", r.ID)
+	}
 	if want, err := session.RootID(string(r.ID[2:]), c.cfg.Partitions); err != nil || want != r.ID {
-		return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("id %s is not a root of this deployment: with %d partitions it must be %s", r.ID, c.cfg.Partitions, want)}
+		return invalid("id %s is not a root of this deployment: with %d partitions it must be %s", r.ID, c.cfg.Partitions, want)
 	}
-	if !path.IsAbs(r.Cwd) || path.Clean(r.Cwd) != r.Cwd || r.Cwd == "/" || strings.ContainsRune(r.Cwd, 0) {
-		return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("cwd %q is not a canonical absolute path below /: give the directory to work in", r.Cwd)}
+	if !path.IsAbs(r.Cwd) || path.Clean(r.Cwd) != r.Cwd || r.Cwd == "/" || strings.ContainsFunc(r.Cwd, unicode.IsControl) {
+		return invalid("cwd %q is not a canonical absolute path below /: give the directory to work in", r.Cwd)
 	}
-	if r.Provider == "" || r.Model == "" {
-		return &client.Error{Code: client.CodeInvalid, Message: "no model: name one as provider:name"}
+	if err := errors.Join(checkName("model.provider", r.Provider), checkName("model.model", r.Model)); err != nil {
+		return err
 	}
 	if name := r.Provider + ":" + r.Model; len(c.cfg.Models) > 0 && r.Script == "" && !slices.Contains(c.cfg.Models, name) {
-		return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("model %q is not offered here (available: %v)", name, c.cfg.Models)}
+		return invalid("model %q is not offered here (available: %v)", name, c.cfg.Models)
 	}
-	if r.Label != "" {
-		if err := delegation.CheckLabel(r.Label); err != nil {
-			return err
-		}
+	if r.Surface != "" && r.Surface != session.SurfaceNone && r.Surface != session.SurfaceAny {
+		return invalid("unknown surface %q (available: %s, %s)", r.Surface, session.SurfaceNone, session.SurfaceAny)
+	}
+	if err := checkBirth(r.Label, r.Traceparent); err != nil {
+		return err
 	}
 	return c.room(ctx, r.ID)
 }
@@ -93,6 +98,9 @@ func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkReques
 		if err := c.known(id); err != nil {
 			return nil, nil, err
 		}
+	}
+	if err := checkBirth(in.Label, in.Traceparent); err != nil {
+		return nil, nil, err
 	}
 	source, err := c.cfg.Store.View(ctx, in.Source, 0)
 	if err != nil {

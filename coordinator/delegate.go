@@ -16,7 +16,7 @@ import (
 // at exactly the tail that the worker decided at, each later one at the tail that
 // the one before it made. It stops at the first that does not end in a child.
 func (c *Coordinator) delegate(ctx context.Context, who caller, in client.DelegateRequest) (*client.DelegateReply, *client.Position, error) {
-	if err := c.known(in.Session); err != nil {
+	if err := c.checkDelegate(in); err != nil {
 		return nil, nil, err
 	}
 	reply := client.DelegateReply{Tail: in.Tail}
@@ -31,6 +31,25 @@ func (c *Coordinator) delegate(ctx context.Context, who caller, in client.Delega
 		}
 	}
 	return &reply, at(in.Session, reply.Tail), nil //nolint:nilerr // the outcomes carry their own errors
+}
+
+// checkDelegate refuses what no call of any log can be.
+func (c *Coordinator) checkDelegate(in client.DelegateRequest) error {
+	if err := c.known(in.Session); err != nil {
+		return err
+	}
+	if len(in.Calls) == 0 {
+		return invalid("no calls: give the delegating calls of one step")
+	}
+	for _, call := range in.Calls {
+		if err := checkCall(call.CallID); err != nil {
+			return err
+		}
+		if call.Decision.CallID != call.CallID {
+			return invalid("call %s comes with the decision of call %q", call.CallID, call.Decision.CallID)
+		}
+	}
+	return nil
 }
 
 func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.DelegateRequest, call client.Delegation, tail uint64) client.DelegateOutcome {
@@ -61,6 +80,9 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 	done, err := c.appendAfter(ctx, in.Session, tail, stream.Change{
 		Name: "delegate call " + string(call.CallID), Once: true,
 		Genesis: func(v session.View) (session.Record, error) {
+			if v.State.Header.ID == "" {
+				return session.Record{}, session.ErrNotFound
+			}
 			if v.Tail != tail {
 				return session.Record{}, &session.ConflictError{Session: in.Session, Want: tail, Tail: v.Tail}
 			}

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/session"
@@ -11,8 +12,8 @@ import (
 // which role a method needs.
 func (c *Coordinator) endpoints() []endpoint {
 	return []endpoint{
-		api(client.MethodInfo, Viewer, sessionHead, c.info),
-		api(client.MethodSchemas, Viewer, sessionHead, c.schemas),
+		api(client.MethodInfo, Viewer, headAlone, c.info),
+		api(client.MethodSchemas, Viewer, headAlone, c.schemas),
 		api(client.MethodCreate, Operator, func(r *client.CreateRequest) client.Head { return r.Head }, c.create),
 		api(client.MethodFork, Operator, func(r *client.ForkRequest) client.Head { return r.Head }, c.fork),
 		api(client.MethodList, Viewer, func(r *client.ListRequest) client.Head { return r.Head }, c.list),
@@ -28,9 +29,9 @@ func (c *Coordinator) endpoints() []endpoint {
 		api(client.MethodPolicySet, Operator, func(r *client.PolicySetRequest) client.Head { return r.Head }, c.policySet),
 		api(client.MethodPolicyExplain, Viewer, sessionHead, c.policyExplain),
 		api(client.MethodCallExplain, Viewer, func(r *client.CallRequest) client.Head { return r.Head }, c.callExplain),
-		api(client.MethodConfigGet, Viewer, sessionHead, c.configGet),
+		api(client.MethodConfigGet, Viewer, headAlone, c.configGet),
 		api(client.MethodConfigSet, Admin, func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet),
-		api(client.MethodConfigHistory, Viewer, sessionHead, c.configHistory),
+		api(client.MethodConfigHistory, Viewer, headAlone, c.configHistory),
 
 		forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate),
 		forWorkers(client.MethodSettled, func(r *client.SettledRequest) client.Head { return r.Head }, c.settled),
@@ -39,6 +40,7 @@ func (c *Coordinator) endpoints() []endpoint {
 	}
 }
 
+func headAlone(r *client.Head) client.Head             { return *r }
 func sessionHead(r *client.SessionRequest) client.Head { return r.Head }
 func stopHead(r *client.StopRequest) client.Head       { return r.Head }
 
@@ -47,18 +49,21 @@ func at(id session.ID, streamSeq uint64) *client.Position {
 	return &client.Position{Partition: id.Partition(), Sequence: streamSeq}
 }
 
+// wayToSessions is the way out of an id that is no session's.
+const wayToSessions = "`entail session ls` lists them"
+
 // known parses an id that a client sent.
 func (c *Coordinator) known(id session.ID) error {
 	if _, err := session.ParseID(string(id)); err != nil {
 		return err
 	}
 	if id.Partition() >= c.cfg.Partitions {
-		return &client.Error{Code: client.CodeNotFound, Message: "no such session: its partition is not one of this deployment", Session: id}
+		return &client.Error{Code: client.CodeNotFound, Message: fmt.Sprintf("session %s: %v: its partition is not one of this deployment; %s", id, session.ErrNotFound, wayToSessions), Session: id}
 	}
 	return nil
 }
 
-func (c *Coordinator) info(context.Context, caller, client.SessionRequest) (*client.InfoReply, *client.Position, error) {
+func (c *Coordinator) info(context.Context, caller, client.Head) (*client.InfoReply, *client.Position, error) {
 	d := c.settings()
 	return &client.InfoReply{
 		Version: c.cfg.Version, Partitions: c.cfg.Partitions, Format: session.FormatVersion,

@@ -26,6 +26,9 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
+	if err := errors.Join(notNegative("limit", in.Limit), notNegative("wait", in.Wait)); err != nil {
+		return nil, nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longestWait))
 	defer cancel()
 	for {
@@ -73,6 +76,9 @@ func (c *Coordinator) records(_ context.Context, _ caller, in client.RecordsRequ
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
+	if err := notNegative("limit", in.Limit); err != nil {
+		return nil, nil, err
+	}
 	reply := client.RecordsReply{Records: []client.RawRecord{}}
 	size := 0
 	var last uint64
@@ -101,7 +107,7 @@ func (c *Coordinator) send(ctx context.Context, who caller, in client.SendReques
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
-	if err := delegation.CheckPrompt(in.Content); err != nil {
+	if err := errors.Join(checkName("messageId", in.MessageID), delegation.CheckPrompt(in.Content)); err != nil {
 		return nil, nil, err
 	}
 	var state session.State
@@ -149,7 +155,10 @@ func (c *Coordinator) release(ctx context.Context, who caller, in client.Release
 		return nil, nil, err
 	}
 	if in.Reason == "" {
-		return nil, nil, &client.Error{Code: client.CodeInvalid, Message: "a release needs a reason"}
+		return nil, nil, invalid("a release needs a reason: say why the session may go on")
+	}
+	if err := checkReason(in.Reason); err != nil {
+		return nil, nil, err
 	}
 	halted, err := c.cfg.Store.Halted(in.ID)
 	if err != nil {

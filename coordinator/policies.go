@@ -85,7 +85,7 @@ func wish(in client.PolicySetRequest) (func(session.State, policy.Deployment, se
 	}
 	switch {
 	case n != 1:
-		return nil, &client.Error{Code: client.CodeInvalid, Message: "set exactly one of sandbox, approvals and preset"}
+		return nil, invalid("set exactly one of sandbox, approvals and preset: %d are set", n)
 	case in.Sandbox != "":
 		return func(s session.State, d policy.Deployment, by session.Party) (policy.Wished, error) {
 			return policy.SwitchSandbox(s, d, in.Sandbox, by)
@@ -115,6 +115,9 @@ func (c *Coordinator) policyExplain(ctx context.Context, _ caller, in client.Ses
 // callExplain tells why a call was allowed or denied: its decisions, their basis,
 // and where each value of the session's policy came from.
 func (c *Coordinator) callExplain(ctx context.Context, _ caller, in client.CallRequest) (*client.CallReply, *client.Position, error) {
+	if err := checkCall(in.Call); err != nil {
+		return nil, nil, err
+	}
 	v, err := c.view(ctx, in.ID)
 	if err != nil {
 		return nil, nil, err
@@ -141,7 +144,7 @@ func (c *Coordinator) callExplain(ctx context.Context, _ caller, in client.CallR
 		return nil, nil, err
 	}
 	if reply.Call.CallID == "" {
-		return nil, nil, &client.Error{Code: client.CodeNotFound, Session: in.ID, Message: fmt.Sprintf("session %s has no call %q: `entail session tail %s` lists them", in.ID, in.Call, in.ID)}
+		return nil, nil, &client.Error{Code: client.CodeNoCall, Session: in.ID, Message: fmt.Sprintf("session %s has no call %q: `entail session tail %s` lists them", in.ID, in.Call, in.ID)}
 	}
 	if reply.Values, err = policy.Explain(v.State, c.settings(), lineage{c}); err != nil {
 		return nil, nil, err

@@ -2,8 +2,10 @@ package coordinator
 
 import (
 	"context"
+	"encoding"
 	"encoding/json"
 	"fmt"
+	"reflect"
 
 	"github.com/invopop/jsonschema"
 
@@ -25,7 +27,7 @@ func (r Role) String() string {
 
 // schemas publishes what every method takes and gives, as JSON schemas, so that
 // anything that speaks NATS can use the service.
-func (c *Coordinator) schemas(context.Context, caller, client.SessionRequest) (*client.SchemasReply, *client.Position, error) {
+func (c *Coordinator) schemas(context.Context, caller, client.Head) (*client.SchemasReply, *client.Position, error) {
 	var reply client.SchemasReply
 	for _, e := range c.endpoints() {
 		request, err := schemaOf(e.request)
@@ -43,7 +45,15 @@ func (c *Coordinator) schemas(context.Context, caller, client.SessionRequest) (*
 	return &reply, nil, nil
 }
 
+// textSchema says of a type that is written as text that it is one.
+func textSchema(t reflect.Type) *jsonschema.Schema {
+	if t.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		return &jsonschema.Schema{Type: "string"}
+	}
+	return nil
+}
+
 func schemaOf(v any) (json.RawMessage, error) {
-	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true}
+	r := jsonschema.Reflector{Anonymous: true, DoNotReference: true, Mapper: textSchema}
 	return json.Marshal(r.Reflect(v))
 }

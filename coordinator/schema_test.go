@@ -14,7 +14,7 @@ func TestEveryMethodPublishesItsSchemas(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, 1)
 	var reply client.SchemasReply
-	d.must(d.api.Call(t.Context(), client.MethodSchemas, client.SessionRequest{Head: head}, &reply))
+	d.must(d.api.Call(t.Context(), client.MethodSchemas, head, &reply))
 	if len(reply.Methods) < 20 {
 		t.Errorf("%d methods, want all", len(reply.Methods))
 	}

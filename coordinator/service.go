@@ -52,26 +52,25 @@ type method[In, Out any] func(context.Context, caller, In) (*Out, *client.Positi
 
 // api makes an endpoint for people and programs.
 func api[In, Out any](name string, role Role, head func(*In) client.Head, fn method[In, Out]) endpoint {
-	return endpoint{method: name, role: role, request: new(In), reply: new(Out), handle: on(head, fn)}
+	return endpoint{method: name, role: role, request: new(In), reply: new(Out), handle: on(name, head, fn)}
 }
 
 // forWorkers makes an endpoint for workers.
 func forWorkers[In, Out any](name string, head func(*In) client.Head, fn method[In, Out]) endpoint {
-	return endpoint{method: name, worker: true, request: new(In), reply: new(Out), handle: on(head, fn)}
+	return endpoint{method: name, worker: true, request: new(In), reply: new(Out), handle: on(name, head, fn)}
 }
 
 // on makes an endpoint's handler out of a typed one. The request's version is
 // checked before the handler runs.
-func on[In, Out any](head func(*In) client.Head, fn method[In, Out]) func(context.Context, caller, []byte) (any, *client.Position, error) {
+func on[In, Out any](name string, head func(*In) client.Head, fn method[In, Out]) func(context.Context, caller, []byte) (any, *client.Position, error) {
 	return func(ctx context.Context, who caller, body []byte) (any, *client.Position, error) {
 		var in In
-		dec := json.NewDecoder(bytes.NewReader(body))
-		dec.DisallowUnknownFields()
-		if err := dec.Decode(&in); err != nil {
-			return nil, nil, &client.Error{Code: client.CodeInvalid, Message: "the request is not what this method takes: " + err.Error()}
+		if err := decode(name, body, &in); err != nil {
+			return nil, nil, err
 		}
 		if h := head(&in); h.Version != client.APIVersion {
-			return nil, nil, &client.Error{Code: client.CodeVersion, Message: fmt.Sprintf("request has version %d, this coordinator speaks %d", h.Version, client.APIVersion)}
+			return nil, nil, &client.Error{Code: client.CodeVersion, Message: fmt.Sprintf(
+				"the request has version %d, this coordinator speaks %d: use a client of that version", h.Version, client.APIVersion)}
 		}
 		return fn(ctx, who, in)
 	}
@@ -135,13 +134,27 @@ func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 			c.cfg.Logger.Error("request failed", slog.String("method", e.method), slog.Any("error", err))
 		}
 	}
-	body, err := encode(reply)
-	if err == nil {
-		err = r.Respond(body)
-	}
-	if err != nil {
+	if err := c.respond(r, reply); err != nil {
 		c.cfg.Logger.Error("answer", slog.String("method", e.method), slog.Any("error", err))
 	}
+}
+
+// respond sends a reply. One that the broker does not carry is answered all the
+// same: whoever waits for it would take silence for an outage.
+func (c *Coordinator) respond(r micro.Request, reply client.Reply) error {
+	body, err := encode(reply)
+	if err != nil {
+		return err
+	}
+	if most := c.cfg.Conn.MaxPayload(); int64(len(body)) > most {
+		reply.Result, reply.Position = nil, nil
+		reply.Error = &client.Error{Code: client.CodeTooLarge, Message: fmt.Sprintf(
+			"the answer has %d bytes, the broker carries %d: ask for less with a limit, or raise the broker's max_payload", len(body), most)}
+		if body, err = encode(reply); err != nil {
+			return err
+		}
+	}
+	return r.Respond(body)
 }
 
 // encode writes JSON without escaping what only HTML minds, so that event lines
@@ -159,7 +172,7 @@ func (c *Coordinator) reach(ctx context.Context, positions []string) error {
 	for _, text := range positions {
 		p, err := client.ParsePosition(text)
 		if err != nil {
-			return &client.Error{Code: client.CodeInvalid, Message: err.Error()}
+			return invalid("header %s: %v", client.HeaderAfter, err)
 		}
 		if err := c.cfg.Store.WaitFor(ctx, p.Partition, p.Sequence); err != nil {
 			return err
@@ -192,9 +205,11 @@ func (c *Coordinator) authenticate(e endpoint, r micro.Request) (caller, error) 
 // toError maps what went wrong to a code that programs match on.
 func toError(err error) *client.Error {
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		return e
+		short := *e
+		short.Message = client.Shorten(e.Message)
+		return &short
 	}
-	out := &client.Error{Code: client.CodeInternal, Message: err.Error()}
+	out := &client.Error{Code: client.CodeInternal, Message: client.Shorten(err.Error())}
 	if corrupt, ok := errors.AsType[*session.CorruptError](err); ok {
 		seq := corrupt.Seq
 		out.Session, out.Seq = corrupt.Session, &seq
@@ -209,6 +224,7 @@ func toError(err error) *client.Error {
 		out.Code = client.CodeDenied
 	case errors.Is(err, session.ErrNotFound):
 		out.Code = client.CodeNotFound
+		out.Message += "; " + wayToSessions
 	case errors.Is(err, session.ErrLoss):
 		out.Code = client.CodeLoss
 	case errors.Is(err, session.ErrCorrupt), errors.Is(err, session.ErrFormat):

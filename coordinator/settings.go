@@ -15,7 +15,7 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
-func (c *Coordinator) configGet(context.Context, caller, client.SessionRequest) (*client.ConfigReply, *client.Position, error) {
+func (c *Coordinator) configGet(context.Context, caller, client.Head) (*client.ConfigReply, *client.Position, error) {
 	d := c.settings()
 	return &client.ConfigReply{Revision: d.Revision, Settings: d.Settings}, nil, nil
 }
@@ -36,7 +36,7 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 		next.By, next.At = &who.party, c.now()
 		stored, err := next.Encode()
 		if err != nil {
-			return nil, nil, &client.Error{Code: client.CodeInvalid, Message: err.Error()}
+			return nil, nil, invalid("set %q: %v", in.Path, err)
 		}
 		made, err := c.cfg.Log.Settings().Update(ctx, stored, revision)
 		if errors.Is(err, stream.ErrRevision) {
@@ -77,7 +77,7 @@ func (c *Coordinator) confirm(ctx context.Context, revision uint64) []string {
 // edit sets one path of the settings' JSON and reads the whole strictly again.
 func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, error) {
 	if s := strings.Split(path, "."); slices.Contains([]string{"version", "by", "at"}, s[0]) {
-		return policy.Settings{}, &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("setting %q cannot be set by hand", path)}
+		return policy.Settings{}, invalid("setting %q cannot be set by hand: `entail config get` lists those that can", path)
 	}
 	var tree map[string]any
 	if err := json.Unmarshal(stored, &tree); err != nil {
@@ -85,10 +85,10 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	}
 	var v any
 	if err := json.Unmarshal(value, &v); err != nil {
-		return policy.Settings{}, &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("value of %q is not JSON: %v", path, err)}
+		return policy.Settings{}, invalid("value of %q is not JSON: %v", path, err)
 	}
 	if err := setPath(tree, strings.Split(path, "."), v); err != nil {
-		return policy.Settings{}, &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf("unknown setting %q: `entail config get` lists them", path)}
+		return policy.Settings{}, invalid("unknown setting %q: `entail config get` lists them", path)
 	}
 	edited, err := json.Marshal(tree)
 	if err != nil {
@@ -96,7 +96,7 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	}
 	s, err := policy.ParseSettings(edited)
 	if err != nil {
-		return policy.Settings{}, &client.Error{Code: client.CodeInvalid, Message: err.Error()}
+		return policy.Settings{}, invalid("set %q: %v", path, err)
 	}
 	return s, nil
 }
@@ -120,7 +120,7 @@ func setPath(tree map[string]any, path []string, v any) error {
 	return setPath(below, path[1:], v)
 }
 
-func (c *Coordinator) configHistory(ctx context.Context, _ caller, _ client.SessionRequest) (*client.ConfigHistoryReply, *client.Position, error) {
+func (c *Coordinator) configHistory(ctx context.Context, _ caller, _ client.Head) (*client.ConfigHistoryReply, *client.Position, error) {
 	revisions, err := c.cfg.Log.Settings().History(ctx)
 	if err != nil {
 		return nil, nil, err

@@ -86,7 +86,7 @@ func (c *Coordinator) endsAfter(child session.State, turn int) ([]delegation.Set
 // interrupt stops the open turn of a session. Without one it is a no-op and
 // says so (SPEC 7.4).
 func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopRequest) (*client.StopReply, *client.Position, error) {
-	if err := c.known(in.ID); err != nil {
+	if err := c.checkStop(in); err != nil {
 		return nil, nil, err
 	}
 	var reply client.StopReply
@@ -113,10 +113,15 @@ func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopR
 	return &reply, at(in.ID, done.StreamSeq), nil
 }
 
+// checkStop holds what stops something to its form.
+func (c *Coordinator) checkStop(in client.StopRequest) error {
+	return errors.Join(c.known(in.ID), checkName("requestId", in.RequestID), checkReason(in.Reason))
+}
+
 // cancel ends a session and all below it. The session's own record comes first:
 // from then on it can start no child; then one goes to each child that is there.
 func (c *Coordinator) cancel(ctx context.Context, who caller, in client.StopRequest) (*client.StopReply, *client.Position, error) {
-	if err := c.known(in.ID); err != nil {
+	if err := c.checkStop(in); err != nil {
 		return nil, nil, err
 	}
 	seq, err := c.cancelTree(ctx, in.ID, session.Cancel{ID: in.RequestID, Reason: in.Reason, By: &who.party})

@@ -74,27 +74,23 @@ func (c *Coordinator) tree(_ context.Context, _ caller, in client.SessionRequest
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
+	if _, err := c.cfg.Store.Session(in.ID); err != nil {
+		return nil, nil, err
+	}
 	entries, err := c.cfg.Store.Tree(in.ID.Root())
 	if err != nil {
 		return nil, nil, err
-	}
-	if len(entries) == 0 {
-		return nil, nil, session.ErrNotFound
 	}
 	return c.listReply(entries), nil, nil
 }
 
 func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (*client.ListReply, *client.Position, error) {
-	for _, id := range []session.ID{in.Root, in.Parent, in.AfterID} {
-		if id != "" {
-			if err := c.known(id); err != nil {
-				return nil, nil, err
-			}
-		}
+	if err := c.checkList(in); err != nil {
+		return nil, nil, err
 	}
 	const most = 1000
 	limit := in.Limit
-	if limit <= 0 || limit > most {
+	if limit == 0 || limit > most {
 		limit = most
 	}
 	entries, err := c.cfg.Store.Sessions(sessionstore.ListOptions{
@@ -104,6 +100,28 @@ func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (
 		return nil, nil, err
 	}
 	return c.listReply(entries), nil, nil
+}
+
+// checkList refuses a list that could only be empty, because it asks for what is
+// not there.
+func (c *Coordinator) checkList(in client.ListRequest) error {
+	switch in.Origin {
+	case "", session.OriginUser, session.OriginSubagent, session.OriginImport:
+	default:
+		return invalid("unknown origin %q (available: %s, %s, %s)", in.Origin, session.OriginUser, session.OriginSubagent, session.OriginImport)
+	}
+	for _, id := range []session.ID{in.Root, in.Parent, in.AfterID} {
+		if id == "" {
+			continue
+		}
+		if err := c.known(id); err != nil {
+			return err
+		}
+		if _, err := c.cfg.Store.Session(id); err != nil {
+			return err
+		}
+	}
+	return notNegative("limit", in.Limit)
 }
 
 func (c *Coordinator) listReply(entries []sessionstore.Entry) *client.ListReply {

@@ -86,7 +86,7 @@ func (o Order) Child(v session.View, d policy.Deployment) (session.Record, error
 	}
 	birth, err := session.ComposeBirth(header, prefix.Link, o.drafts(s, header, captured)...)
 	if err != nil {
-		return session.Record{}, fmt.Errorf("compose child %s: %w", header.ID, err)
+		return session.Record{}, fmt.Errorf("%w: compose child %s: %w", ErrInvalid, header.ID, err)
 	}
 	if _, err := session.Begin(birth, prefix); err != nil {
 		return session.Record{}, fmt.Errorf("validate child %s: %w", header.ID, err)
@@ -95,7 +95,7 @@ func (o Order) Child(v session.View, d policy.Deployment) (session.Record, error
 	decision.Child, decision.ChildLink = header.ID, &birth.First.After
 	own, err := session.Compose(s.Header.ID, session.ClassTurn, s.Next, s.Link, session.Draft{Time: o.Time, Payload: &decision})
 	if err != nil {
-		return session.Record{}, fmt.Errorf("compose decision of %s: %w", o.CallID, err)
+		return session.Record{}, fmt.Errorf("%w: compose decision of %s: %w", ErrInvalid, o.CallID, err)
 	}
 	return session.Record{
 		Address: session.Address{Session: header.ID, Class: session.ClassGenesis, Creator: s.Header.ID},

@@ -51,7 +51,7 @@ func (r Request) Wish() policy.Wish { return policy.Wish{Sandbox: r.Sandbox, Fil
 func CheckLabel(label string) error {
 	if label == "" || len(label) > session.MaxName || !utf8.ValidString(label) ||
 		strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return invalid("a label has 1 to %d bytes without control characters", session.MaxName)
+		return invalid("label %q: give 1 to %d bytes without control characters", label, session.MaxName)
 	}
 	return nil
 }

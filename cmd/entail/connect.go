@@ -72,6 +72,6 @@ func (a *app) with(fn func(*deployment) error) error {
 // info asks what the deployment is.
 func (d *deployment) info(ctx context.Context) (client.InfoReply, error) {
 	var out client.InfoReply
-	err := d.Call(ctx, client.MethodInfo, client.SessionRequest{Head: d.head}, &out)
+	err := d.Call(ctx, client.MethodInfo, d.head, &out)
 	return out, err
 }

@@ -40,7 +40,7 @@ func newConfigGet(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(func(d *deployment) error {
 				var out client.ConfigReply
-				if err := d.Call(cmd.Context(), client.MethodConfigGet, client.SessionRequest{Head: d.head}, &out); err != nil {
+				if err := d.Call(cmd.Context(), client.MethodConfigGet, d.head, &out); err != nil {
 					return err
 				}
 				if len(args) == 0 {
@@ -129,7 +129,7 @@ func newConfigHistory(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(func(d *deployment) error {
 				var out client.ConfigHistoryReply
-				if err := d.Call(cmd.Context(), client.MethodConfigHistory, client.SessionRequest{Head: d.head}, &out); err != nil {
+				if err := d.Call(cmd.Context(), client.MethodConfigHistory, d.head, &out); err != nil {
 					return err
 				}
 				for _, c := range out.Changes {
