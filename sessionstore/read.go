@@ -149,6 +149,11 @@ func linkAt(l lineage, r row, seq session.Seq) (session.Link, error) {
 // stopped session's records and those of a stopped partition are read too: that
 // is what a repair is made from. An error of fn ends the reading and is returned.
 func (s *Store) Records(id session.ID, fn func(session.Raw) error) error {
+	return s.RecordsAfter(id, 0, fn)
+}
+
+// RecordsAfter is Records for those after a stream sequence.
+func (s *Store) RecordsAfter(id session.ID, after uint64, fn func(session.Raw) error) error {
 	err := s.read(func(snap snapshot) error {
 		r, ok, err := snap.current(id)
 		if err != nil {
@@ -157,17 +162,17 @@ func (s *Store) Records(id session.ID, fn func(session.Raw) error) error {
 		if !ok {
 			return session.ErrNotFound
 		}
-		return spaceRecords(snap, r, fn)
+		return spaceRecords(snap, r, after, fn)
 	})
 	if err != nil {
-		return fmt.Errorf("read records of %s: %w", id, err)
+		return fmt.Errorf("read records of %s after %d: %w", id, after, err)
 	}
 	return nil
 }
 
-func spaceRecords(snap snapshot, r row, fn func(session.Raw) error) error {
+func spaceRecords(snap snapshot, r row, after uint64, fn func(session.Raw) error) error {
 	genesis := func(uint64) error { return nil }
-	if r.Creator != r.ID {
+	if r.Creator != r.ID && r.Born > after {
 		raw, err := readRecord(snap, r.Creator, r.Born)
 		if err != nil {
 			return err
@@ -182,8 +187,12 @@ func spaceRecords(snap snapshot, r row, fn func(session.Raw) error) error {
 		}
 	}
 	n := 0
-	err := scan(snap, ofSession(spaceRecord, r.ID), nil, func(key, value []byte) error {
-		raw, err := decodeRaw(lastUint64(key), value)
+	err := scan(snap, ofSession(spaceRecord, r.ID), recordKey(r.ID, after), func(key, value []byte) error {
+		at := lastUint64(key)
+		if at <= after {
+			return nil
+		}
+		raw, err := decodeRaw(at, value)
 		if err != nil {
 			return err
 		}
@@ -193,7 +202,7 @@ func spaceRecords(snap snapshot, r row, fn func(session.Raw) error) error {
 		n++
 		return fn(raw)
 	})
-	if err == nil && n != r.Records {
+	if err == nil && after == 0 && n != r.Records {
 		err = damaged("records of", r.ID, fmt.Errorf("%d are held, %d were", n, r.Records))
 	}
 	if err != nil {

@@ -70,6 +70,28 @@ func TestEventsEndsWithItsCallersError(t *testing.T) {
 	}
 }
 
+// Reading on from any record gives what reading all of them gives behind it, also
+// behind a genesis that stands in another session's space.
+func TestRecordsAfter(t *testing.T) {
+	t.Parallel()
+	tp := family(t)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	if len(tp.ids) < 4 {
+		t.Fatalf("%d sessions, want a family", len(tp.ids))
+	}
+	for _, id := range tp.ids {
+		all := records(t, s, id)
+		for i, raw := range all {
+			var got []session.Raw
+			err := s.RecordsAfter(id, raw.StreamSeq, func(r session.Raw) error { got = append(got, r); return nil })
+			if diff := cmp.Diff(all[i+1:], got, equateEmpty); err != nil || diff != "" {
+				t.Errorf("records of %s after %d: %v (-all +after)\n%s", id, raw.StreamSeq, err, diff)
+			}
+		}
+	}
+}
+
 func TestUnknownSessions(t *testing.T) {
 	t.Parallel()
 	tp := family(t)
