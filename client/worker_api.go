@@ -69,6 +69,21 @@ type EmptyRequest struct {
 	Past    uint64     `json:"past,omitempty"`
 }
 
+// ColdRequest reads a session's raw records after a stream sequence.
+type ColdRequest struct {
+	Head
+	ID    session.ID `json:"id"`
+	After uint64     `json:"after,omitempty"`
+}
+
+// ColdReply holds raw records in stream order as [Pack] writes them; More says
+// that others follow. A worker is given records and no fold: the links that it
+// checks them by cover events, and nothing that was folded from them.
+type ColdReply struct {
+	Records []byte `json:"records"`
+	More    bool   `json:"more,omitempty"`
+}
+
 // Alive is what a worker keeps in the liveness bucket, under its own name, as
 // long as it lives: the claims it drives, one by one, and the settings revision
 // it has confirmed (ARCHITECTURE 4). A claim that is not listed is not live.

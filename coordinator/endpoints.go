@@ -36,7 +36,7 @@ func (c *Coordinator) endpoints() []endpoint {
 		forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate),
 		forWorkers(client.MethodSettled, func(r *client.SettledRequest) client.Head { return r.Head }, c.settled),
 		forWorkers(client.MethodEmpty, func(r *client.EmptyRequest) client.Head { return r.Head }, c.empty),
-		forWorkers(client.MethodCold, func(r *client.RecordsRequest) client.Head { return r.Head }, c.records),
+		forWorkers(client.MethodCold, func(r *client.ColdRequest) client.Head { return r.Head }, c.cold),
 	}
 }
 
