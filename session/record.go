@@ -192,31 +192,42 @@ func (s *Section) place(e Event) error {
 // EncodeRecord turns a record into headers and body. It refuses one that is too
 // large before anything is written.
 func EncodeRecord(r Record) (map[string]string, []byte, error) {
-	const all = 10 // headers
-	h := make(map[string]string, all)
-	h[HeaderFormat], h[HeaderWriter] = strconv.Itoa(r.Format), r.Writer.String()
-	body := make([]byte, 0, bodySize(r))
+	h := map[string]string{}
+	body, err := r.Encode(func(name, value string) { h[name] = value })
+	if err != nil {
+		return nil, nil, err
+	}
+	return h, body, nil
+}
+
+// Encode is EncodeRecord for a caller that keeps headers in its own way: it gives
+// each, once, to header.
+func (r Record) Encode(header func(name, value string)) (body []byte, err error) {
+	size := bodySize(r)
+	if size > MaxRecord {
+		return nil, fmt.Errorf("record of %s has %d bytes, at most %d fit: %w", r.Address.Session, size, MaxRecord, ErrTooLarge)
+	}
+	body = make([]byte, 0, size)
+	header(HeaderFormat, strconv.Itoa(r.Format))
+	header(HeaderWriter, r.Writer.String())
 	if r.Own != nil {
-		setSection(h, HeaderSeq, HeaderCount, HeaderLinkName, *r.Own)
-		h[HeaderEpoch] = strconv.FormatUint(r.Epoch, 10)
+		putSection(header, HeaderSeq, HeaderCount, HeaderLinkName, *r.Own)
+		header(HeaderEpoch, strconv.FormatUint(r.Epoch, 10))
 		body = appendLines(body, r.Own.Events)
 	}
 	if r.Creator != "" {
-		h[HeaderCreator] = string(r.Creator)
+		header(HeaderCreator, string(r.Creator))
 	}
 	if b := r.Birth; b != nil {
 		body = append(append(body, b.Line...), '\n')
 		body = appendLines(body, b.First.Events)
 		if r.Own != nil {
-			setSection(h, HeaderChildSeq, HeaderChildCount, HeaderChildLink, b.First)
+			putSection(header, HeaderChildSeq, HeaderChildCount, HeaderChildLink, b.First)
 		} else {
-			setSection(h, HeaderSeq, HeaderCount, HeaderLinkName, b.First)
+			putSection(header, HeaderSeq, HeaderCount, HeaderLinkName, b.First)
 		}
 	}
-	if len(body) > MaxRecord {
-		return nil, nil, fmt.Errorf("record of %s has %d bytes, at most %d fit: %w", r.Address.Session, len(body), MaxRecord, ErrTooLarge)
-	}
-	return h, body, nil
+	return body, nil
 }
 
 // bodySize is how many bytes a record's body has.
@@ -231,11 +242,14 @@ func bodySize(r Record) int {
 	return n
 }
 
-func setSection(h map[string]string, seq, count, link string, s Section) {
-	h[seq] = strconv.FormatUint(uint64(s.Seq), 10)
-	h[count] = strconv.Itoa(len(s.Events))
-	links := append(hex.AppendEncode(make([]byte, 0, 4*len(Link{})+1), s.Before[:]), ' ')
-	h[link] = string(hex.AppendEncode(links, s.After[:]))
+func putSection(header func(name, value string), seq, count, link string, s Section) {
+	header(seq, strconv.FormatUint(uint64(s.Seq), 10))
+	header(count, strconv.Itoa(len(s.Events)))
+	var links [4*len(Link{}) + 1]byte
+	hex.Encode(links[:], s.Before[:])
+	links[2*len(Link{})] = ' '
+	hex.Encode(links[2*len(Link{})+1:], s.After[:])
+	header(link, string(links[:]))
 }
 
 func appendLines(b []byte, events []Event) []byte {

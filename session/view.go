@@ -11,11 +11,8 @@ type View struct {
 }
 
 // After is the view once a section, which follows its log, was appended at tail.
-func (v View) After(s Section, tail uint64) (View, error) {
-	state, err := FoldSection(v.State, s)
-	if err != nil {
-		return View{}, err
-	}
+// State is what the log folds to then.
+func (v View) After(s Section, state State, tail uint64) View {
 	return View{
 		State: state, Tail: tail,
 		Link: func(seq Seq) (Link, bool) {
@@ -35,7 +32,7 @@ func (v View) After(s Section, tail uint64) (View, error) {
 			}
 			return v.Has(id)
 		},
-	}, nil
+	}
 }
 
 // MessageID returns the id that an event was accepted under, so that a second one

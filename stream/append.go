@@ -80,6 +80,7 @@ func (l *Log) settle(ctx context.Context, v Viewer, space session.ID, group []*w
 			return m.left
 		}
 		done, err := l.send(ctx, v, space, view, record(view, m.section, m.epoch, l.cfg.Writer))
+		done.State = m.state
 		if !errors.Is(err, session.ErrConflict) {
 			m.settle(space, done, err)
 			return m.left
@@ -101,7 +102,7 @@ func (l *Log) bear(ctx context.Context, v Viewer, space session.ID, w *waiting) 
 		if err != nil {
 			return fail([]*waiting{w}, space, err)
 		}
-		r, err := w.change.genesis(space, view, l.cfg.Writer)
+		r, after, err := w.change.genesis(space, view, l.cfg.Writer)
 		if err != nil {
 			return fail([]*waiting{w}, space, err)
 		}
@@ -112,6 +113,7 @@ func (l *Log) bear(ctx context.Context, v Viewer, space session.ID, w *waiting) 
 		case err != nil:
 			return fail([]*waiting{w}, space, err)
 		}
+		done.State = after
 		w.settle(done, nil)
 		return nil
 	}

@@ -6,7 +6,10 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
 )
 
 // Writers that do not know of each other, as of as many processes.
@@ -84,5 +87,54 @@ func TestGenesisOnce(t *testing.T) {
 	}
 	if n := len(records(t, l, id)); n != 1 {
 		t.Errorf("%d records, want 1", n)
+	}
+}
+
+// What an append says the log folds to is what its readers fold: for a genesis,
+// for a record alone and for one that changes share.
+func TestDoneHoldsWhatReadersFold(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, v := w.log(t)
+	id := rootID(t, 1)
+	same := func(what string, done stream.Done) {
+		t.Helper()
+		view, err := v.View(t.Context(), id, done.StreamSeq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(view.State, done.State); diff != "" || view.Tail != done.StreamSeq {
+			t.Errorf("%s at %d, the view stands at %d (-view +done):\n%s", what, done.StreamSeq, view.Tail, diff)
+		}
+	}
+	done, err := l.Append(t.Context(), v, id, genesisChange(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("a genesis", done)
+	done, err = l.Append(t.Context(), v, id, stream.Change{
+		Name: "switch", Class: session.ClassPolicy, Drafts: drafts(&session.SandboxSwitch{Mode: session.ReadOnly, By: person}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same("a switch", done)
+	message := func(id string) stream.Change {
+		return stream.Change{Name: "send", Class: session.ClassInbox, Drafts: drafts(&session.UserMessage{
+			ID: id, Role: "user", Source: session.MessageSource{Kind: session.FromUser}, By: person,
+		})}
+	}
+	all := appendAll(t, l, v, id, message("a"), message("b"), message("c"))
+	for _, r := range all {
+		if r.err != nil {
+			t.Fatal(r.err)
+		}
+	}
+	if all[1].done.StreamSeq != all[2].done.StreamSeq {
+		t.Fatal("no record is shared")
+	}
+	same("a shared record", all[2].done)
+	if n := len(all[2].done.State.Pending); n != 3 {
+		t.Errorf("%d messages are pending, want 3", n)
 	}
 }

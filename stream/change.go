@@ -41,6 +41,8 @@ type Change struct {
 type Done struct {
 	StreamSeq uint64
 	Record    session.Record
+	// State is what the log whose tail the record moved folds to with it.
+	State session.State
 }
 
 func (c Change) validate() error {
@@ -146,27 +148,50 @@ func record(v session.View, sec session.Section, epoch uint64, w session.Writer)
 	return r
 }
 
-// genesis evaluates a change that brings a session into being.
-func (c Change) genesis(space session.ID, v session.View, w session.Writer) (session.Record, error) {
+// genesis evaluates a change that brings a session into being. It returns the
+// record and what the space's log folds to with it.
+func (c Change) genesis(space session.ID, v session.View, w session.Writer) (session.Record, session.State, error) {
 	if c.Check != nil {
 		if err := c.Check(v); err != nil {
-			return session.Record{}, err
+			return session.Record{}, session.State{}, err
 		}
 	}
 	r, err := c.Genesis(v)
 	if err != nil {
-		return session.Record{}, err
+		return session.Record{}, session.State{}, err
 	}
 	r.Writer = w
-	if err := c.checkGenesis(space, v, r); err != nil {
-		return session.Record{}, fmt.Errorf("genesis of %s: %w", r.Address.Session, err)
+	after, err := c.foldGenesis(space, v, r)
+	if err != nil {
+		return session.Record{}, session.State{}, fmt.Errorf("genesis of %s: %w", r.Address.Session, err)
 	}
-	return r, nil
+	return r, after, nil
 }
 
-// checkGenesis holds a genesis to what its readers will hold it to: its own
-// section to the space's log, the birth to its header and what it inherits.
-func (c Change) checkGenesis(space session.ID, v session.View, r session.Record) error {
+// foldGenesis holds a genesis to what its readers will hold it to: its own
+// section to the space's log, the birth to its header and what it inherits. It
+// returns what the space's log folds to.
+func (c Change) foldGenesis(space session.ID, v session.View, r session.Record) (session.State, error) {
+	if err := fitsPlace(space, v, r); err != nil {
+		return session.State{}, err
+	}
+	if r.Own == nil {
+		return session.Begin(*r.Birth, c.Inherits)
+	}
+	after, err := foldParent(space, v.State, r)
+	if err != nil {
+		return session.State{}, err
+	}
+	var prefix session.Prefix
+	if r.Birth.Header.Seeded() {
+		prefix = v.State.Cut
+	}
+	_, err = session.Begin(*r.Birth, prefix)
+	return after, err
+}
+
+// fitsPlace holds a genesis to the place it is to be written to.
+func fitsPlace(space session.ID, v session.View, r session.Record) error {
 	switch {
 	case r.Birth == nil || r.Address.Class != session.ClassGenesis || r.Address.Space() != space || r.Birth.Header.ID != r.Address.Session:
 		return fmt.Errorf("it does not fit its place in the space of %s", space)
@@ -177,40 +202,28 @@ func (c Change) checkGenesis(space session.ID, v session.View, r session.Record)
 	case r.Own == nil && v.State.Next != 0:
 		return errors.New("the session exists")
 	}
-	prefix := c.Inherits
-	if r.Own != nil {
-		if err := checkParent(space, v.State, r); err != nil {
-			return err
-		}
-		prefix = session.Prefix{}
-		if r.Birth.Header.Seeded() {
-			prefix = v.State.Cut
-		}
-	}
-	_, err := session.Begin(*r.Birth, prefix)
-	return err
+	return nil
 }
 
-// checkParent holds the parent's section of a child's genesis to the parent's
-// log and to the child it names.
-func checkParent(space session.ID, s session.State, r session.Record) error {
+// foldParent holds the parent's section of a child's genesis to the parent's log
+// and to the child it names, and folds it.
+func foldParent(space session.ID, s session.State, r session.Record) (session.State, error) {
 	if len(r.Own.Events) != 1 || r.Own.Class != session.ClassTurn || r.Own.Session != space {
-		return errors.New("the parent's section is not one decision")
+		return s, errors.New("the parent's section is not one decision")
 	}
 	d, ok := r.Own.Events[0].Payload.(*session.ToolDecision)
 	h := r.Birth.Header
 	if !ok || d.Child != h.ID || d.ChildLink == nil || *d.ChildLink != r.Birth.First.After {
-		return errors.New("the decision names another child than the genesis holds")
+		return s, errors.New("the decision names another child than the genesis holds")
 	}
 	if !h.IsChild() || h.ParentSession != space || h.ID != session.ChildID(space, d.CallID) {
-		return fmt.Errorf("child %s does not derive from call %s of %s", h.ID, d.CallID, space)
+		return s, fmt.Errorf("child %s does not derive from call %s of %s", h.ID, d.CallID, space)
 	}
 	if r.Format != s.Format {
-		return fmt.Errorf("the record has format %d, the parent's log %d", r.Format, s.Format)
+		return s, fmt.Errorf("the record has format %d, the parent's log %d", r.Format, s.Format)
 	}
 	if err := driven(s, *r.Own, r.Epoch); err != nil {
-		return err
+		return s, err
 	}
-	_, err := session.FoldSection(s, *r.Own)
-	return err
+	return session.FoldSection(s, *r.Own)
 }

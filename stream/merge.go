@@ -9,6 +9,7 @@ import (
 // merged is one record made of several changes.
 type merged struct {
 	section session.Section
+	state   session.State // after it
 	epoch   uint64
 	size    int
 	// members are the changes that the record settles, in order.
@@ -92,6 +93,7 @@ func (m *merged) add(p piece) {
 		m.section.After = p.section.After
 	}
 	m.size += p.size
+	m.state = p.state
 }
 
 func (m *merged) refuse(w *waiting, err error) {

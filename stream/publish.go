@@ -125,17 +125,19 @@ type publication struct {
 	record session.Record
 }
 
+// mostHeaders is how many a record has, with the two of its expectation.
+const mostHeaders = 12
+
 func newPublication(space session.ID, tail uint64, r session.Record) (publication, error) {
-	headers, body, err := session.EncodeRecord(r)
+	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, mostHeaders)}
+	values := make([]string, 0, mostHeaders)
+	var err error
+	m.Data, err = r.Encode(func(name, value string) {
+		values = append(values, value)
+		m.Header[name] = values[len(values)-1 : len(values) : len(values)]
+	})
 	if err != nil {
 		return publication{}, err
-	}
-	const expectations = 2
-	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, len(headers)+expectations), Data: body}
-	values := make([]string, 0, len(headers))
-	for k, v := range headers {
-		values = append(values, v)
-		m.Header[k] = values[len(values)-1 : len(values) : len(values)]
 	}
 	setExpectation(m.Header, space, tail)
 	return publication{msg: m, space: space, expect: tail, record: r}, nil

@@ -125,16 +125,13 @@ func (b *book) append(ctx context.Context, c stream.Change) error {
 	if err != nil {
 		return err
 	}
-	return b.took(done)
+	b.took(done)
+	return nil
 }
 
 // took goes on behind an append. The lookups of a writer that never retries are
 // left as they are.
-func (b *book) took(done stream.Done) error {
-	state, err := session.FoldSection(b.view.State, *done.Record.Own)
-	b.view.State, b.view.Tail = state, done.StreamSeq
-	return err
-}
+func (b *book) took(done stream.Done) { b.view.State, b.view.Tail = done.State, done.StreamSeq }
 
 // order is the next delegating call of the open step, decided.
 func (b *book) order(kind session.Kind) (delegation.Order, error) {
@@ -165,7 +162,8 @@ func (b *book) delegate(ctx context.Context, kind session.Kind) (stream.Done, er
 	if err != nil {
 		return stream.Done{}, err
 	}
-	return done, b.took(done)
+	b.took(done)
+	return done, nil
 }
 
 // callsPerBook is how many children a parent starts in one step.

@@ -98,9 +98,7 @@ func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
 			if err != nil {
 				return err
 			}
-			if err := like.took(done); err != nil {
-				return err
-			}
+			like.took(done)
 			if raws[w], err = newRaw(g.conn, like, done); err != nil {
 				return err
 			}

@@ -177,7 +177,9 @@ func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment)
 		return err
 	}
 	b.open++
-	return b.took(stream.Done{StreamSeq: out.Tail, Record: r})
+	b.view.State, err = session.FoldSection(s, *r.Own)
+	b.view.Tail = out.Tail
+	return err
 }
 
 // serve answers requests by the raw publish and nothing else.
