@@ -70,7 +70,8 @@ func (o Order) decide(s session.State, d policy.Deployment) error {
 
 // Child composes the one record of a delegation: the parent's decision and the
 // child's header and first batch. It checks the precondition itself, so that no
-// caller can forget it.
+// caller can forget it. That both sections are accepted where they will stand is
+// the append's to check, of this record as of every other (SPEC 3.3).
 func (o Order) Child(v session.View, d policy.Deployment) (session.Record, error) {
 	s := v.State
 	if err := o.Check(s, d); err != nil {
@@ -87,9 +88,6 @@ func (o Order) Child(v session.View, d policy.Deployment) (session.Record, error
 	birth, err := session.ComposeBirth(header, prefix.Link, o.drafts(s, header, captured)...)
 	if err != nil {
 		return session.Record{}, fmt.Errorf("%w: compose child %s: %w", ErrInvalid, header.ID, err)
-	}
-	if _, err := session.Begin(birth, prefix); err != nil {
-		return session.Record{}, fmt.Errorf("validate child %s: %w", header.ID, err)
 	}
 	decision := o.Decision
 	decision.Child, decision.ChildLink = header.ID, &birth.First.After

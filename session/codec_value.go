@@ -231,7 +231,7 @@ func (r *reader) escape() (rune, error) {
 	if len(rest) >= 6 && rest[1] == 'u' {
 		var form [6]byte
 		n, err := strconv.ParseUint(string(rest[2:6]), 16, 16)
-		c := rune(n) //nolint:gosec // 16 bits
+		c := rune(n)
 		if err == nil && mustEscape(c) && string(appendEscape(form[:0], c)) == string(rest[:6]) {
 			r.at += 6
 			return c, nil
