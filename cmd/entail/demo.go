@@ -8,31 +8,33 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
-	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/node"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
 
-// demoLease is short, so that the work of a killed worker is taken over soon.
-const demoLease = time.Second
+// A step that does not end in stepLeases leases, beside what starting takes, never
+// does. A rule that is broken can leave a step waiting.
+const stepLeases = 10
 
-// stepLimit bounds one step. A rule that is broken can leave a step waiting.
-const stepLimit = 10 * time.Second
-
-// demo is one telling of the story: a deployment of its own in a directory of its
-// own, and what is needed to look behind it.
+// demo is one telling of the story: where it is told, and what is needed to look
+// behind it.
 type demo struct {
-	a    *app
-	base string
-	srv  *server
-	d    *deployment
+	a     *app
+	base  string // a directory of its own
+	place place
+
+	// The rest but the story so far is that of one start.
+	site site
+	d    *deployment // nil while the place is stopped
+	info client.InfoReply
 	// nc and raw read the stream itself, past every other part.
 	nc  *nats.Conn
 	raw *stream.Log
@@ -62,9 +64,15 @@ func demoSteps() []demoStep {
 	}
 }
 
+// demoOptions are the flags of demo.
+type demoOptions struct {
+	only  []int
+	keep  bool
+	fleet string
+}
+
 func newDemo(a *app) *cobra.Command {
-	var only []int
-	var keep bool
+	var o demoOptions
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show on this machine what delegation means here",
@@ -73,27 +81,35 @@ processes, and tell the story of delegation on it, without a key or a network. T
 deployment's default is workspace-write; only parents are switched, so a refusal can
 come from nothing but what was inherited. What is shown as seen is read back from
 the broker's stream and from the disk. The command fails if a step is not as it
-must be.`,
+must be.
+
+With --fleet the story is told on the fleet of docker-compose.yml, which must run on
+this machine, and this command as root. Its containers are those that were given the
+keys of that directory. All of them are stopped and started again and workers are
+killed on the way, and settings are changed and put back, so nobody else should be
+using it.`,
 		Example: `  entail demo
   entail demo -o json
-  entail demo --step 2 --step 4`,
+  entail demo --step 2 --step 4
+  entail demo --fleet ./dist/keys`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, n := range only {
+			for _, n := range o.only {
 				if n < 1 || n > len(demoSteps()) {
 					return usagef("no step %d: there are 1 to %d", n, len(demoSteps()))
 				}
 			}
-			return a.demo(cmd.Context(), only, keep)
+			return a.demo(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().IntSliceVar(&only, "step", nil, "tell only this step; can be repeated")
-	cmd.Flags().BoolVar(&keep, "keep", false, "keep the directory of the demo")
+	cmd.Flags().IntSliceVar(&o.only, "step", nil, "tell only this step; can be repeated")
+	cmd.Flags().BoolVar(&o.keep, "keep", false, "keep the directory of the demo")
+	cmd.Flags().StringVar(&o.fleet, "fleet", "", "directory that keys init wrote: tell the story on the fleet of docker-compose.yml that uses it")
 	return cmd
 }
 
 // demo tells the steps and fails if one is not as it must be.
-func (a *app) demo(ctx context.Context, only []int, keep bool) (err error) {
+func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 	base, err := os.MkdirTemp("", "entail-demo-")
 	if err != nil {
 		return unavailable(fmt.Errorf("make a directory for the demo: %w", err))
@@ -101,23 +117,31 @@ func (a *app) demo(ctx context.Context, only []int, keep bool) (err error) {
 	if base, err = filepath.EvalSymlinks(base); err != nil {
 		return unavailable(err)
 	}
-	if keep {
+	if o.keep {
 		a.printer.line("directory %s", base)
 	} else {
 		defer func() { err = errors.Join(err, os.RemoveAll(base)) }()
 	}
-	a.dir, a.tokenFile, a.server = filepath.Join(base, "data"), "", ""
-	m := &demo{a: a, base: base, named: map[string]session.ID{}}
+	m := &demo{a: a, base: base, place: &localPlace{a: a, base: base}, named: map[string]session.ID{}}
+	if o.fleet != "" {
+		if m.place, err = openFleet(ctx, a, o.fleet, o.keep); err != nil {
+			return err
+		}
+	}
 	if err := m.start(ctx); err != nil {
+		return errors.Join(err, m.place.leave())
+	}
+	found := m.info.Settings
+	defer func() { err = errors.Join(err, m.end(ctx, found)) }()
+	if err := m.settings(ctx, session.WorkspaceWrite, session.Ask, policy.NoReviewer); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, m.stop()) }()
-	if err := m.set(ctx, "defaults.sandbox", `"workspace-write"`); err != nil {
-		return err
-	}
-	if err := m.set(ctx, "defaults.approval", `"ask"`); err != nil {
-		return err
-	}
+	return m.story(ctx, o.only)
+}
+
+// story tells the steps, all or some, and counts those that are not as they must
+// be.
+func (m *demo) story(ctx context.Context, only []int) error {
 	failed := 0
 	for i, s := range demoSteps() {
 		if len(only) > 0 && !slices.Contains(only, i+1) {
@@ -149,7 +173,7 @@ func (m *demo) tell(ctx context.Context, n int, s demoStep) (bool, error) {
 		OK   bool   `json:"ok"`
 	}
 	began := time.Now()
-	limited, cancel := context.WithTimeout(ctx, stepLimit)
+	limited, cancel := context.WithTimeout(ctx, m.limit())
 	defer cancel()
 	var f facts
 	if err := s.run(limited, m, &f); err != nil {
@@ -170,67 +194,61 @@ func (m *demo) tell(ctx context.Context, n int, s demoStep) (bool, error) {
 	})
 }
 
+// limit bounds one step.
+func (m *demo) limit() time.Duration {
+	return stepLeases*time.Duration(m.info.Settings.Lease) + m.site.startup
+}
+
 // start brings the deployment up and opens the ways to look at it.
 func (m *demo) start(ctx context.Context) (err error) {
-	o := serverOptions{wishes: node.Wishes{Lease: demoLease}, workers: 2, syncInterval: "1s", logLevel: slog.LevelError + 1}
-	if m.srv, err = m.a.startServer(ctx, o); err != nil {
+	if m.site, err = m.place.start(ctx); err != nil {
 		return err
 	}
+	m.a.reach(m.site)
 	if m.d, err = m.a.connect(); err != nil {
-		return errors.Join(err, m.srv.close())
+		return err
 	}
-	m.nc, err = node.Connect(m.srv.broker.Credentials(broker.Reader, string(broker.Reader)), slog.New(slog.DiscardHandler))
+	if m.info, err = m.d.info(ctx); err == nil {
+		m.nc, err = node.Connect(m.site.reader, slog.New(slog.DiscardHandler))
+	}
 	if err == nil {
-		m.raw, err = stream.New(m.nc, stream.Config{})
+		m.raw, err = stream.New(m.nc, stream.Config{Partitions: m.info.Partitions})
 	}
 	if err != nil {
-		m.d.close()
-		return errors.Join(err, m.srv.close())
+		m.disconnect()
 	}
-	return nil
+	return err
+}
+
+// disconnect closes what start opened.
+func (m *demo) disconnect() {
+	m.nc.Close()
+	if m.d != nil {
+		m.d.close()
+	}
+	m.nc, m.d = nil, nil
 }
 
 // stop ends every process of the deployment.
-func (m *demo) stop() error {
-	m.nc.Close()
-	m.d.close()
-	return m.srv.close()
+func (m *demo) stop(ctx context.Context) error {
+	m.disconnect()
+	return m.place.stop(ctx)
 }
 
-// facts are what was seen, and whether each is as it must be.
-type facts []fact
-
-type fact struct {
-	where string // log or disk
-	what  string
-	ok    bool
-}
-
-// String marks what is not as it must be.
-func (f fact) String() string {
-	if f.ok {
-		return f.where + ": " + f.what
+// end puts back the settings that were found, also when the story broke off, even
+// while everything was stopped.
+func (m *demo) end(ctx context.Context, found policy.Settings) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.limit())
+	defer cancel()
+	if m.d == nil {
+		err = m.start(ctx)
 	}
-	return "NOT OK " + f.where + ": " + f.what
-}
-
-func (f *facts) log(ok bool, format string, args ...any) {
-	*f = append(*f, fact{"log", fmt.Sprintf(format, args...), ok})
-}
-
-func (f *facts) disk(ok bool, format string, args ...any) {
-	*f = append(*f, fact{"disk", fmt.Sprintf(format, args...), ok})
-}
-
-// ok reports whether something was seen and all of it is as it must be.
-func (f facts) ok() bool {
-	return len(f) > 0 && !slices.ContainsFunc(f, func(x fact) bool { return !x.ok })
-}
-
-func (f facts) text() string {
-	parts := make([]string, len(f))
-	for i, x := range f {
-		parts[i] = x.String()
+	if err == nil {
+		err = m.settings(ctx, found.Defaults.Sandbox, found.Defaults.Approval, found.Reviewer)
 	}
-	return strings.Join(parts, "; ")
+	if err != nil {
+		err = fmt.Errorf("put back the settings: %w; `entail config history` shows them", err)
+	}
+	m.disconnect()
+	return errors.Join(err, m.place.leave())
 }

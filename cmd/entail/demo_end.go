@@ -41,7 +41,7 @@ func (m *demo) killed(ctx context.Context, f *facts, ws, when string, due func(t
 		return err
 	}
 	var driver session.Writer
-	if err := await(ctx, func() (bool, error) {
+	if err := await(ctx, lookEvery, func() (bool, error) {
 		t, err := m.trail(ctx, root)
 		if err != nil || !due(t) {
 			return false, err
@@ -102,20 +102,38 @@ func completed(t trail) bool {
 
 // kill kills a worker's process and waits until another took its place.
 func (m *demo) kill(ctx context.Context, worker string) error {
-	for _, k := range m.srv.kept {
-		if k.name != worker {
-			continue
-		}
-		pid := k.PID()
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			return fmt.Errorf("kill worker %s: %w", worker, err)
-		}
-		return await(ctx, func() (bool, error) { now := k.PID(); return now != 0 && now != pid, nil })
+	victim, err := m.process(ctx, worker)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("no worker %q runs here", worker)
+	if victim.pid == 0 {
+		return fmt.Errorf("no worker %q runs here", worker)
+	}
+	if err := syscall.Kill(victim.pid, syscall.SIGKILL); err != nil {
+		return fmt.Errorf("kill worker %s, process %d: %w", worker, victim.pid, err)
+	}
+	return await(ctx, lookEvery, func() (bool, error) {
+		now, err := m.process(ctx, worker)
+		return now.pid != 0 && now != victim, err
+	})
 }
 
-// source gives verify the records of the stream itself.
+// process finds the process of a worker, a zero one if none runs.
+func (m *demo) process(ctx context.Context, worker string) (living, error) {
+	all, err := m.place.running(ctx)
+	if err != nil {
+		return living{}, err
+	}
+	for _, p := range all {
+		if p.name == worker {
+			return p, nil
+		}
+	}
+	return living{}, nil
+}
+
+// source gives verify the records of the stream itself, and the mirror of the same
+// trees.
 type source struct{ m *demo }
 
 // Sessions implements verify.Source.
@@ -143,19 +161,31 @@ func (s source) Sessions(ctx context.Context) ([]session.ID, error) {
 	return ids, nil
 }
 
+// Rows implements verify.Mirror. Others may have sessions here too.
+func (s source) Rows(ctx context.Context, fn func(verify.Row) error) error {
+	for _, root := range s.m.trees {
+		if err := (records{s.m.d, root}).Rows(ctx, fn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Records implements verify.Source.
 func (s source) Records(ctx context.Context, id session.ID, fn func(session.Raw) error) error {
-	genesis, err := s.m.raw.Genesis(ctx, id, "")
+	genesis, own, err := s.m.records(ctx, id)
 	if err != nil {
 		return err
 	}
 	if genesis.Address.Space() != id {
-		if err := fn(genesis); err != nil {
+		own = append([]session.Raw{genesis}, own...)
+	}
+	for _, raw := range own {
+		if err := fn(raw); err != nil {
 			return err
 		}
 	}
-	_, err = s.m.raw.Read(ctx, id, 0, fn)
-	return err
+	return nil
 }
 
 func stepProof(ctx context.Context, m *demo, f *facts) error {
@@ -172,7 +202,7 @@ func stepProof(ctx context.Context, m *demo, f *facts) error {
 	}
 	f.log(children > 0 && whole == children, "%d of %d children began with one record, pin to prompt", whole, children)
 
-	report, err := verify.Run(ctx, source{m}, verify.Options{Mirror: records{d: m.d}})
+	report, err := verify.Run(ctx, source{m}, verify.Options{Mirror: source{m}})
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/node"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
@@ -72,7 +72,7 @@ func firstTypes(events []entry, n int) string {
 // them apart. Under auto this deployment's reviewer denies a write; under Full
 // access nothing does.
 func stepIdentity(ctx context.Context, m *demo, f *facts) error {
-	if err := m.set(ctx, "reviewer", `"delegate-only"`); err != nil {
+	if err := m.set(ctx, "reviewer", string(policy.DelegateOnly)); err != nil {
 		return err
 	}
 	for _, c := range []struct {
@@ -116,7 +116,7 @@ func stepIdentity(ctx context.Context, m *demo, f *facts) error {
 		f.log(len(decisions) == 1 && decisions[0].Verdict == want, "the write under %s: %s", c.after, verdictText(decisions))
 		f.disk(m.exists(c.ws, "forked.txt") == c.writes, "forked.txt is %s", there(m.exists(c.ws, "forked.txt")))
 	}
-	return m.set(ctx, "reviewer", `"none"`)
+	return m.set(ctx, "reviewer", string(policy.NoReviewer))
 }
 
 func verdictText(decisions []*session.ToolDecision) string {
@@ -135,7 +135,7 @@ type listener struct {
 // listen opens an ear with the coordinator's rights: what it may hear is all that
 // the broker lets anybody send besides records, which stand in the stream.
 func (m *demo) listen() (*listener, error) {
-	nc, err := node.Connect(m.srv.broker.Credentials(broker.Coordinator, string(broker.Coordinator)), slog.New(slog.DiscardHandler))
+	nc, err := node.Connect(m.site.coordinator, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}

@@ -24,10 +24,10 @@ func stepUnswitched(ctx context.Context, m *demo, f *facts) error {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, func() (bool, error) { return m.called(ctx, root, "plain", 0) }); err != nil {
+	if err := await(ctx, lookEvery, func() (bool, error) { return m.called(ctx, root, "plain", 0) }); err != nil {
 		return err
 	}
-	if err := m.set(ctx, "defaults.sandbox", `"read-only"`); err != nil {
+	if err := m.set(ctx, "defaults.sandbox", string(session.ReadOnly)); err != nil {
 		return err
 	}
 	if err := m.release(ws); err != nil {
@@ -35,7 +35,7 @@ func stepUnswitched(ctx context.Context, m *demo, f *facts) error {
 	}
 	settled := m.settle(ctx, root)
 	// The rest of the story starts from the default of before, whatever this came to.
-	if err := m.set(ctx, "defaults.sandbox", `"workspace-write"`); err != nil {
+	if err := m.set(ctx, "defaults.sandbox", string(session.WorkspaceWrite)); err != nil {
 		return err
 	}
 	if settled != nil {
@@ -118,28 +118,39 @@ func stepRestarted(ctx context.Context, m *demo, f *facts) error {
 	if err := m.switchTo(ctx, root, session.ReadOnly); err != nil {
 		return err
 	}
-	before := m.running()
-	if err := m.stop(); err != nil {
+	before, err := m.everybody(ctx)
+	if err != nil {
+		return err
+	}
+	if err := m.stop(ctx); err != nil {
+		return err
+	}
+	stopped, err := m.place.running(ctx)
+	if err != nil {
 		return err
 	}
 	if err := m.start(ctx); err != nil {
 		return err
 	}
-	f.disk(len(before) == 3 && !overlap(before, m.running()), "processes before %v, after %v", before, m.running())
+	after, err := m.everybody(ctx)
+	if err != nil {
+		return err
+	}
+	f.disk(len(stopped) == 0 && replaced(before, after), "processes before %v, while stopped %v, after %v", before, stopped, after)
 	return m.confined(ctx, f, ws, root)
 }
 
-// running lists the processes of the deployment.
-func (m *demo) running() []int {
-	var pids []int
-	for _, k := range m.srv.kept {
-		pids = append(pids, k.PID())
+// everybody lists all processes of the deployment as soon as all of them run. One
+// that came up before what it needs may be on its way.
+func (m *demo) everybody(ctx context.Context) (all []living, err error) {
+	err = await(ctx, lookEvery, func() (bool, error) {
+		all, err = m.place.running(ctx)
+		return len(all) == m.site.processes, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("of %d processes %v run: %w", m.site.processes, all, err)
 	}
-	return pids
-}
-
-func overlap(a, b []int) bool {
-	return slices.ContainsFunc(a, func(pid int) bool { return slices.Contains(b, pid) })
+	return all, nil
 }
 
 // confined has a switched parent delegate, and states what became of its child.
@@ -189,7 +200,7 @@ func stepAfter(ctx context.Context, m *demo, f *facts) error {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, func() (bool, error) {
+	if err := await(ctx, lookEvery, func() (bool, error) {
 		t, err := m.trail(ctx, root)
 		return len(t.births) == 1, err
 	}); err != nil {
@@ -239,7 +250,7 @@ func stepGrandchild(ctx context.Context, m *demo, f *facts) error {
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, func() (bool, error) { return m.called(ctx, root, "child", 0) }); err != nil {
+	if err := await(ctx, lookEvery, func() (bool, error) { return m.called(ctx, root, "child", 0) }); err != nil {
 		return err
 	}
 	child, err := m.child(ctx, root, "child")

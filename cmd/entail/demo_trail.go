@@ -31,9 +31,38 @@ type birth struct {
 	events []session.Event
 }
 
+// records reads a session's records off the stream, its genesis and its own space,
+// up to the tail that the stream's leader tells. Reads are answered by any replica,
+// which may be behind. The session must exist.
+func (m *demo) records(ctx context.Context, id session.ID) (genesis session.Raw, own []session.Raw, err error) {
+	tail, err := m.raw.Tail(ctx, id)
+	if err != nil {
+		return genesis, nil, err
+	}
+	err = await(ctx, lookEvery, func() (bool, error) {
+		var err error
+		if genesis, err = m.raw.Genesis(ctx, id, ""); err != nil {
+			if errors.Is(err, session.ErrNotFound) {
+				err = nil
+			}
+			return false, err
+		}
+		own = nil
+		last, err := m.raw.Read(ctx, id, 0, func(raw session.Raw) error {
+			own = append(own, raw)
+			return nil
+		})
+		return last >= tail, err
+	})
+	if err != nil {
+		return genesis, nil, fmt.Errorf("read %s up to %d: %w", id, tail, err)
+	}
+	return genesis, own, nil
+}
+
 // trail reads a session's log from the stream.
 func (m *demo) trail(ctx context.Context, id session.ID) (trail, error) {
-	genesis, err := m.raw.Genesis(ctx, id, "")
+	genesis, own, err := m.records(ctx, id)
 	if err != nil {
 		return trail{}, err
 	}
@@ -43,10 +72,10 @@ func (m *demo) trail(ctx context.Context, id session.ID) (trail, error) {
 	}
 	t := trail{header: rec.Birth.Header}
 	t.add(rec.Birth.First, rec.Writer)
-	_, err = m.raw.Read(ctx, id, 0, func(raw session.Raw) error {
+	for _, raw := range own {
 		rec, err := session.DecodeRecord(raw)
 		if err != nil {
-			return err
+			return trail{}, err
 		}
 		if rec.Birth != nil && raw.Address.Session != id {
 			t.births = append(t.births, birth{rec.Birth.Header, rec.Birth.First.Events})
@@ -54,10 +83,9 @@ func (m *demo) trail(ctx context.Context, id session.ID) (trail, error) {
 		if rec.Own != nil {
 			t.add(*rec.Own, rec.Writer)
 		}
-		return nil
-	})
-	if err != nil || t.header.InheritedEventCount == 0 {
-		return t, err
+	}
+	if t.header.InheritedEventCount == 0 {
+		return t, nil
 	}
 	parent, err := m.trail(ctx, t.header.ParentSession)
 	if err != nil {

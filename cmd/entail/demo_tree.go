@@ -5,13 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -26,13 +30,17 @@ type plot struct {
 }
 
 // dir is the workspace of a root.
-func (m *demo) dir(name string) string { return filepath.Join(m.base, "work", name) }
+func (m *demo) dir(name string) string { return filepath.Join(m.site.here, name) }
 
-// signal is a file that holds a scripted response until it exists.
-func (m *demo) signal(name string) string { return filepath.Join(m.base, name+".go") }
+// hold is the file beside a workspace that holds a scripted response until it
+// exists.
+const hold = ".go"
+
+// signal is the path of that file as workers see it.
+func (m *demo) signal(name string) string { return path.Join(m.site.there, name+hold) }
 
 // release lets a held response go on.
-func (m *demo) release(name string) error { return os.WriteFile(m.signal(name), nil, 0o600) }
+func (m *demo) release(name string) error { return os.WriteFile(m.dir(name)+hold, nil, 0o600) }
 
 // begin starts a root in a new workspace.
 func (m *demo) begin(ctx context.Context, p plot) (session.ID, error) {
@@ -47,7 +55,7 @@ func (m *demo) begin(ctx context.Context, p plot) (session.ID, error) {
 	}
 	var out client.CreatedReply
 	err := m.d.Call(ctx, client.MethodCreate, client.CreateRequest{
-		Head: m.d.head, ID: newRootID(1), Cwd: m.dir(p.name), Label: p.name, Surface: p.surface, Prompt: p.prompt,
+		Head: m.d.head, ID: newRootID(m.info.Partitions), Cwd: path.Join(m.site.there, p.name), Label: p.name, Surface: p.surface, Prompt: p.prompt,
 		Model:   client.Model{Provider: "scripted", Model: "script", Script: p.script},
 		Sandbox: p.sandbox, Preset: p.preset,
 	}, &out)
@@ -89,8 +97,18 @@ func (m *demo) switchTo(ctx context.Context, id session.ID, mode session.Sandbox
 }
 
 // set changes a setting of the deployment, as `entail config set` does.
-func (m *demo) set(ctx context.Context, path, value string) error {
-	return m.d.Call(ctx, client.MethodConfigSet, client.ConfigSetRequest{Head: m.d.head, Path: path, Value: json.RawMessage(value)}, nil)
+func (m *demo) set(ctx context.Context, key, value string) error {
+	in := client.ConfigSetRequest{Head: m.d.head, Path: key, Value: json.RawMessage(strconv.Quote(value))}
+	return m.d.Call(ctx, client.MethodConfigSet, in, nil)
+}
+
+// settings changes what the story depends on or changes on its way.
+func (m *demo) settings(ctx context.Context, mode session.SandboxMode, approval session.ApprovalPolicy, reviewer policy.Reviewer) error {
+	return errors.Join(
+		m.set(ctx, "defaults.sandbox", string(mode)),
+		m.set(ctx, "defaults.approval", string(approval)),
+		m.set(ctx, "reviewer", string(reviewer)),
+	)
 }
 
 // lookEvery is how often the demo looks for what it waits for. A kill has to come
@@ -98,8 +116,8 @@ func (m *demo) set(ctx context.Context, path, value string) error {
 const lookEvery = 2 * time.Millisecond
 
 // await looks again and again until what it waits for is there.
-func await(ctx context.Context, there func() (bool, error)) error {
-	tick := time.NewTicker(lookEvery)
+func await(ctx context.Context, every time.Duration, there func() (bool, error)) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		ok, err := there()
