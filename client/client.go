@@ -70,20 +70,21 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	if err != nil {
 		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("no coordinator answered %s: %v; is one running?", method, err)}
 	}
-	var reply Reply
+	if out == nil {
+		out = new(Done)
+	}
+	reply := struct { // a Reply whose result is decoded in place
+		Position *Position `json:"position"`
+		Error    *Error    `json:"error"`
+		Result   any       `json:"result"`
+	}{Result: out}
 	if err := json.Unmarshal(answer.Data, &reply); err != nil {
-		return fmt.Errorf("decode %s reply: %w", method, err)
+		return fmt.Errorf("decode the answer to %s: %w", method, err)
 	}
 	if reply.Error != nil {
 		return reply.Error
 	}
 	c.remember(reply.Position)
-	if out == nil {
-		return nil
-	}
-	if err := json.Unmarshal(reply.Result, out); err != nil {
-		return fmt.Errorf("decode %s result: %w", method, err)
-	}
 	return nil
 }
 

@@ -111,21 +111,25 @@ func (c *Coordinator) serve(ctx context.Context) error {
 // hand for ever.
 const longest = 30 * time.Second
 
+// answer is a [client.Reply] whose result is not encoded yet.
+type answer struct {
+	Version  int              `json:"v"`
+	Position *client.Position `json:"position,omitempty"`
+	Error    *client.Error    `json:"error,omitempty"`
+	Result   any              `json:"result,omitempty"`
+}
+
 // answer handles one request.
 func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 	ctx, cancel := context.WithTimeout(ctx, longest)
 	defer cancel()
-	reply := client.Reply{Version: client.APIVersion}
+	reply := answer{Version: client.APIVersion}
 	who, err := c.authenticate(e, r)
 	if err == nil {
 		err = c.reach(ctx, r.Headers().Values(client.HeaderAfter))
 	}
 	if err == nil {
-		var out any
-		out, reply.Position, err = e.handle(ctx, who, r.Data())
-		if err == nil {
-			reply.Result, err = encode(out)
-		}
+		reply.Result, reply.Position, err = e.handle(ctx, who, r.Data())
 	}
 	if err != nil {
 		reply.Result, reply.Position = nil, nil
@@ -141,7 +145,7 @@ func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 
 // respond sends a reply. One that the broker does not carry is answered all the
 // same: whoever waits for it would take silence for an outage.
-func (c *Coordinator) respond(r micro.Request, reply client.Reply) error {
+func (c *Coordinator) respond(r micro.Request, reply answer) error {
 	body, err := encode(reply)
 	if err != nil {
 		return err

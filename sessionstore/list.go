@@ -24,16 +24,28 @@ type ListOptions struct {
 }
 
 // Session returns what is known of one session, stopped or not.
-func (s *Store) Session(id session.ID) (e Entry, err error) {
-	err = s.read(func(snap snapshot) error {
-		r, err := mustRow(snap, id)
-		e = r.entry()
-		return err
-	})
+func (s *Store) Session(id session.ID) (Entry, error) {
+	r, err := s.row(id)
 	if err != nil {
 		return Entry{}, fmt.Errorf("session %s: %w", id, err)
 	}
-	return e, nil
+	return r.entry(), nil
+}
+
+// row returns the newest row of one session.
+func (s *Store) row(id session.ID) (row, error) {
+	if err := s.enter(); err != nil {
+		return row{}, err
+	}
+	defer s.leave()
+	if r, ok := s.cache.get(id); ok {
+		return r, nil
+	}
+	r, ok, err := readRow(s.db, id)
+	if err == nil && !ok {
+		err = session.ErrNotFound
+	}
+	return r, err
 }
 
 func mustRow(snap snapshot, id session.ID) (row, error) {

@@ -46,19 +46,9 @@ func (s *Store) served(ctx context.Context, id session.ID, atLeast uint64) (row,
 	if err := s.WaitFor(ctx, id.Partition(), atLeast); err != nil {
 		return row{}, err
 	}
-	if err := s.enter(); err != nil {
+	r, err := s.row(id)
+	if err != nil {
 		return row{}, err
-	}
-	defer s.leave()
-	r, ok := s.cache.get(id)
-	if !ok {
-		var err error
-		if r, ok, err = readRow(s.db, id); err != nil {
-			return row{}, err
-		}
-	}
-	if !ok {
-		return row{}, session.ErrNotFound
 	}
 	return r, r.entry().Err()
 }
