@@ -301,17 +301,16 @@ func (r *Record) decodeOwn(raw Raw, lines [][]byte, class Class) error {
 // decodeGenesis splits a child's genesis into the parent's section and the
 // child's, and checks what each alone can say (SPEC 3.1).
 func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
-	at := 0
+	at, err := headerLine(raw, lines)
+	if err != nil {
+		return err
+	}
 	seq, count, link := HeaderSeq, HeaderCount, HeaderLinkName
-	if raw.Address.Creator != raw.Address.Session {
-		n, err := strconv.Atoi(raw.Headers[HeaderCount])
-		if err != nil || n < 1 || n >= len(lines) { // its one form is checked with the section
-			return fmt.Errorf("%s %s does not fit a child's genesis of %d lines", HeaderCount, quote(raw.Headers[HeaderCount]), len(lines))
-		}
-		if err := r.decodeOwn(raw, lines[:n], ClassTurn); err != nil {
+	if at > 0 {
+		if err := r.decodeOwn(raw, lines[:at], ClassTurn); err != nil {
 			return fmt.Errorf("parent's section: %w", err)
 		}
-		at, seq, count, link = n, HeaderChildSeq, HeaderChildCount, HeaderChildLink
+		seq, count, link = HeaderChildSeq, HeaderChildCount, HeaderChildLink
 	}
 	h, err := DecodeHeader(lines[at])
 	if err == nil && h.ID != raw.Address.Session {
@@ -331,6 +330,33 @@ func (r *Record) decodeGenesis(raw Raw, lines [][]byte) error {
 		r.Birth = &Birth{Header: h, Line: lines[at], First: first}
 	}
 	return nil // BirthErr is the child's trouble, not the record's
+}
+
+// headerLine finds the line of a genesis that holds the session's header: the
+// first one, in a child's the first after the parent's section.
+func headerLine(raw Raw, lines [][]byte) (int, error) {
+	if raw.Address.Creator == raw.Address.Session {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(raw.Headers[HeaderCount])
+	if err != nil || n < 1 || n >= len(lines) { // its one form is checked with the section
+		return 0, fmt.Errorf("%s %s does not fit a child's genesis of %d lines", HeaderCount, quote(raw.Headers[HeaderCount]), len(lines))
+	}
+	return n, nil
+}
+
+// HeaderOf reads the header of the session that a genesis starts, and nothing
+// else of it: whoever opens the session first has to find what it inherits.
+func HeaderOf(genesis Raw) (Header, error) {
+	lines, err := splitLines(genesis.Body)
+	if err != nil {
+		return Header{}, err
+	}
+	at, err := headerLine(genesis, lines)
+	if err != nil {
+		return Header{}, err
+	}
+	return DecodeHeader(lines[at])
 }
 
 // promised holds a child's section to the link that the parent's decision gives

@@ -254,11 +254,10 @@ func (b *batch) judgePlanted(w *work) error {
 // inherited finds what a genesis inherits. What cannot be found is an empty
 // prefix: the header does not fit it, and the session is stopped with that word.
 func (b *batch) inherited(raw session.Raw) (session.Prefix, error) {
-	r, err := session.DecodeRecord(raw)
-	if err != nil || r.Birth == nil {
+	h, err := session.HeaderOf(raw)
+	if err != nil {
 		return session.Prefix{}, nil //nolint:nilerr // session.Open says it with all it knows
 	}
-	h := r.Birth.Header
 	p, err := prefixAt(b, h.ParentSession, h.InheritedEventCount)
 	if _, none := errors.AsType[*noPrefixError](err); none {
 		return session.Prefix{}, nil
