@@ -15,10 +15,7 @@ import (
 // child judges only its own section: what its parent's chain says of the record
 // is the parent's trouble (SPEC 3.1).
 func (b *batch) add(raw session.Raw) error {
-	value, err := encodeRaw(raw)
-	if err != nil {
-		return err
-	}
+	value := encodeRaw(raw)
 	if err := b.place(raw.Address); err != nil {
 		b.alarms = append(b.alarms, session.Alarm{Session: raw.Address.Session, StreamSeq: raw.StreamSeq, Reason: err})
 		return b.b.Set(strayKey(b.partition, raw.StreamSeq), value, nil)

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,46 +15,61 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// envelope is what stands before the body of a stored raw record.
-type envelope struct {
-	Session session.ID        `json:"session"`
-	Class   session.Class     `json:"class"`
-	Creator session.ID        `json:"creator,omitempty"`
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
-// encodeRaw writes a raw record: length of the envelope, envelope, body. The
-// stream sequence is in the key.
-func encodeRaw(raw session.Raw) ([]byte, error) {
-	env, err := json.Marshal(envelope{
-		Session: raw.Address.Session, Class: raw.Address.Class, Creator: raw.Address.Creator, Headers: raw.Headers,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("encode record %d: %w", raw.StreamSeq, err)
+// encodeRaw writes a raw record: session, class, creator, the number of headers,
+// each header's name and value in the order of the names, and then the body. A
+// text stands behind its length; lengths are unsigned varints. The stream sequence
+// is in the key.
+func encodeRaw(raw session.Raw) []byte {
+	const around = 512 // bytes, more than what usually stands before the body
+	b := make([]byte, 0, around+len(raw.Body))
+	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	text(string(raw.Address.Session))
+	text(string(raw.Address.Class))
+	text(string(raw.Address.Creator))
+	b = binary.AppendUvarint(b, uint64(len(raw.Headers)))
+	for _, name := range slices.Sorted(maps.Keys(raw.Headers)) {
+		text(name)
+		text(raw.Headers[name])
 	}
-	b := make([]byte, 0, binary.MaxVarintLen64+len(env)+len(raw.Body))
-	b = binary.AppendUvarint(b, uint64(len(env)))
-	b = append(b, env...)
-	return append(b, raw.Body...), nil
+	return append(b, raw.Body...)
 }
 
 // decodeRaw reads what encodeRaw wrote. The result shares nothing with value.
 func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
-	n, used := binary.Uvarint(value)
-	if used <= 0 || n > uint64(len(value)-used) { //nolint:gosec // used is positive
-		return session.Raw{}, damaged("record", streamSeq, errors.New("its envelope is cut off"))
+	cut := false
+	number := func() uint64 {
+		n, used := binary.Uvarint(value)
+		if used <= 0 || n > uint64(len(value)) {
+			cut, value = true, nil
+			return 0
+		}
+		value = value[used:]
+		return n
 	}
-	var env envelope
-	rest := value[used:]
-	if err := json.Unmarshal(rest[:n], &env); err != nil {
-		return session.Raw{}, damaged("record", streamSeq, err)
+	text := func() string {
+		n := number()
+		if n > uint64(len(value)) {
+			cut, value = true, nil
+			return ""
+		}
+		s := string(value[:n])
+		value = value[n:]
+		return s
 	}
-	return session.Raw{
-		StreamSeq: streamSeq,
-		Address:   session.Address{Session: env.Session, Class: env.Class, Creator: env.Creator},
-		Headers:   env.Headers,
-		Body:      bytes.Clone(rest[n:]),
-	}, nil
+	raw := session.Raw{StreamSeq: streamSeq}
+	raw.Address = session.Address{Session: session.ID(text()), Class: session.Class(text()), Creator: session.ID(text())}
+	if n := number(); n > 0 {
+		raw.Headers = make(map[string]string, n)
+		for range n {
+			name := text()
+			raw.Headers[name] = text()
+		}
+	}
+	if cut {
+		return session.Raw{}, damaged("record", streamSeq, errors.New("it is cut off"))
+	}
+	raw.Body = bytes.Clone(value)
+	return raw, nil
 }
 
 // recordHash is what a watermark knows a record by. Of the headers it takes our
