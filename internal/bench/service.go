@@ -123,7 +123,9 @@ func (g *ground) coordinate(ctx context.Context) (stop func() error, err error) 
 	}
 }
 
-// raiseCaps sets the settings that the books are written under.
+// raiseCaps sets the settings that the books are written under, and a lease that
+// no measure outlives: nobody drives what is started here, and a sweep would find
+// it.
 func raiseCaps(ctx context.Context, log *stream.Log) error {
 	value, revision, err := log.Settings().Load(ctx)
 	if err != nil {
@@ -133,7 +135,7 @@ func raiseCaps(ctx context.Context, log *stream.Log) error {
 	if err != nil {
 		return err
 	}
-	s.Caps = deployed().Caps
+	s.Caps, s.Lease = deployed().Caps, policy.Duration(time.Minute)
 	stored, err := s.Encode()
 	if err != nil {
 		return err
