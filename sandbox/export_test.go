@@ -30,3 +30,14 @@ func (c Config) WithMaxOutputs(each, all int64) Config {
 	c.maxOutput, c.maxOutputs = each, all
 	return c
 }
+
+// MarkPlainly is Mark, or CheckMark, on a file system that keeps no attributes.
+func MarkPlainly(dir, id string, first bool) error {
+	m, err := openMark(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.dir.Close() }()
+	m.plain = true
+	return m.check(id, first)
+}

@@ -51,6 +51,9 @@ var (
 	// ErrLost is wrapped by Run's error when the launcher ended without a
 	// report: what the call did is unknown.
 	ErrLost = errors.New("the launcher ended without a report")
+	// ErrElsewhere is wrapped by the errors of Mark and CheckMark: as far as
+	// anybody can tell, the directory is not the place that is meant.
+	ErrElsewhere = errors.New("the workspace is not reached from here")
 )
 
 // Config configures a Runner. The zero value is useful.
