@@ -132,6 +132,9 @@ func (d *driver) write(ctx context.Context, f Facts, record []session.Payload) e
 	claim, claims := record[0].(*session.Claim)
 	epoch := d.epoch
 	if claims {
+		if err := reach(f.State); err != nil {
+			return err
+		}
 		epoch = claim.Epoch
 		b, err := d.worker.pulse.take(ctx, d.id, epoch, limitAppend)
 		if err != nil {
@@ -248,7 +251,23 @@ func (d *driver) measure(e *session.Extent) {
 	}
 }
 
-// workspace opens the session's workspace on its first effect.
+// reach makes sure that this worker reaches the place that the session means
+// before it claims it (SPEC 7.9): else the session waits for one that does. The
+// first to drive a root marks the place. From then on the mark must be there, for
+// the root and for all below it. Ending a session needs no place.
+func reach(s session.State) error {
+	w := s.Header.Workspace
+	switch {
+	case s.Stopping():
+		return nil
+	case s.Epoch == 0 && s.Header.ID.IsRoot():
+		return sandbox.Mark(w.Path, w.ID)
+	}
+	return sandbox.CheckMark(w.Path, w.ID)
+}
+
+// workspace opens the session's workspace on its first effect. The mark is looked
+// at again after that: what was mounted at the claim may be gone.
 func (d *driver) workspace(s session.State) (*sandbox.Workspace, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -258,6 +277,9 @@ func (d *driver) workspace(s session.State) (*sandbox.Workspace, error) {
 	ws, err := d.worker.cfg.Runner.Workspace(s.Header.Cwd)
 	if err != nil {
 		return nil, err
+	}
+	if err := sandbox.CheckMark(s.Header.Workspace.Path, s.Header.Workspace.ID); err != nil {
+		return nil, errors.Join(err, ws.Close())
 	}
 	d.ws = ws
 	return ws, nil

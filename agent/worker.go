@@ -218,7 +218,11 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 	case errors.Is(err, errDraining), errors.Is(err, errAborted):
 		err = h.Later(0)
 	default:
-		log.Warn("session is left for later", slog.Any("error", err))
+		if errors.Is(err, sandbox.ErrElsewhere) {
+			log.Error("session waits for its workspace", slog.Any("error", err))
+		} else {
+			log.Warn("session is left for later", slog.Any("error", err))
+		}
 		delay := w.cfg.Lease / 4 << min(h.Deliveries, 6)
 		err = h.Later(min(delay, time.Minute))
 	}

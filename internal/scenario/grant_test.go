@@ -8,6 +8,7 @@ import (
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
@@ -29,6 +30,8 @@ func (w *world) driveByHand(name string, id session.ID) *hand {
 		Witness: agent.Witness{Client: h.api}, Writer: session.Writer{Component: "worker", Instance: name, Incarnation: "i1"},
 	})
 	w.must(err)
+	s, _ := w.open(id).State()
+	w.must(sandbox.Mark(w.ws, s.Header.Workspace.ID)) // as whoever drives a root first
 	return h
 }
 
