@@ -156,8 +156,8 @@ func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix s
 	return &client.CreatedReply{ID: id}, at(id, done.StreamSeq), nil
 }
 
-// workspaceID names a place. Markers in the workspace come with workspaces of
-// several kinds (SPEC 7.9).
+// workspaceID names the place that a workspace is (SPEC 7.9, docs/adr/0006): the
+// same for every coordinator, without asking anybody.
 func workspaceID(dir string) (string, error) {
 	digest, err := delegation.Digest([]string{tenant, string(session.WorkspaceShared), tenant, dir})
 	if err != nil {

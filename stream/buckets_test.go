@@ -39,12 +39,6 @@ func TestSettingsChangeByCompareAndSet(t *testing.T) {
 	if _, err := s.Update(t.Context(), []byte("late"), first); !errors.Is(err, stream.ErrRevision) {
 		t.Errorf("an update of an old revision: %v", err)
 	}
-	if _, err := s.UpdateWorkspace(t.Context(), "abc", []byte("w"), 0); err != nil {
-		t.Error(err)
-	}
-	if value, _, err := s.LoadWorkspace(t.Context(), "abc"); string(value) != "w" || err != nil {
-		t.Errorf("workspace: %s, %v", value, err)
-	}
 	worker, _ := logOf(t, w.Conn(t, broker.Worker, "w1"))
 	if value, revision, err := worker.Settings().Load(t.Context()); string(value) != "two" || revision != second || err != nil {
 		t.Errorf("a worker loads %s, %d, %v", value, revision, err)

@@ -34,23 +34,48 @@ type Setting struct {
 // Load returns the deployment's settings and their revision, which is zero when
 // they were never set.
 func (s Settings) Load(ctx context.Context) (value []byte, revision uint64, err error) {
-	return s.load(ctx, deploymentKey)
+	m, err := s.log.get(ctx, bucketStream(settingsBucket), getRequest{LastFor: bucketKey(settingsBucket, deploymentKey)})
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("load the settings: %w", err)
+	}
+	return m.data, m.seq, nil
 }
 
 // Update replaces the deployment's settings if their revision is still last, zero
-// for never set, and returns the new one. If it is not, that is [ErrRevision].
+// for never set, and returns the new one. If it is not, that is [ErrRevision]. It
+// sends the same conditional write until its outcome is known, as an append does.
 func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64, error) {
-	return s.update(ctx, deploymentKey, value, last)
-}
-
-// LoadWorkspace is Load for the document of a workspace, which is named by a hash.
-func (s Settings) LoadWorkspace(ctx context.Context, hash string) (value []byte, revision uint64, err error) {
-	return s.load(ctx, workspaceKey(hash))
-}
-
-// UpdateWorkspace is Update for the document of a workspace.
-func (s Settings) UpdateWorkspace(ctx context.Context, hash string, value []byte, last uint64) (uint64, error) {
-	return s.update(ctx, workspaceKey(hash), value, last)
+	m := nats.NewMsg(bucketKey(settingsBucket, deploymentKey))
+	m.Data = value
+	m.Header[headerExpectTail] = []string{strconv.FormatUint(last, 10)}
+	m.Header[headerExpectFilter] = []string{m.Subject}
+	deadline := time.Now().Add(s.log.cfg.Budget)
+	var doubt error
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		a := s.log.try(ctx, m)
+		switch {
+		case a.outcome == stored:
+			return a.seq, nil
+		case a.outcome == moved && doubt != nil:
+			// The write before this may be what moved it.
+			if now, revision, err := s.Load(ctx); err == nil && revision == a.seq && bytes.Equal(now, value) {
+				return revision, nil
+			}
+			fallthrough
+		case a.outcome == moved:
+			return 0, fmt.Errorf("update the settings after revision %d (now %d): %w", last, a.seq, ErrRevision)
+		case a.outcome == refused && doubt == nil:
+			return 0, fmt.Errorf("update the settings: %w", a.err)
+		case doubt == nil && a.outcome == unsettled:
+			doubt = a.err
+		}
+		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+			return 0, fmt.Errorf("update the settings: %w", unknown(s.log.nc, errors.Join(doubt, a.err)))
+		}
+	}
 }
 
 // History returns the last revisions of the deployment's settings, oldest first.
@@ -80,53 +105,6 @@ func (s Settings) Watch(ctx context.Context, fn func(Setting) error) error {
 		return fn(Setting{Value: value, Revision: revision})
 	})
 }
-
-func (s Settings) load(ctx context.Context, key string) ([]byte, uint64, error) {
-	m, err := s.log.get(ctx, bucketStream(settingsBucket), getRequest{LastFor: bucketKey(settingsBucket, key)})
-	if errors.Is(err, session.ErrNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("load setting %s: %w", key, err)
-	}
-	return m.data, m.seq, nil
-}
-
-// update sends the same conditional write until its outcome is known, as an
-// append does.
-func (s Settings) update(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
-	m := nats.NewMsg(bucketKey(settingsBucket, key))
-	m.Data = value
-	m.Header[headerExpectTail] = []string{strconv.FormatUint(last, 10)}
-	m.Header[headerExpectFilter] = []string{m.Subject}
-	deadline := time.Now().Add(s.log.cfg.Budget)
-	var doubt error
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		a := s.log.try(ctx, m)
-		switch {
-		case a.outcome == stored:
-			return a.seq, nil
-		case a.outcome == moved && doubt != nil:
-			// The write before this may be what moved it.
-			if now, revision, err := s.load(ctx, key); err == nil && revision == a.seq && bytes.Equal(now, value) {
-				return revision, nil
-			}
-			fallthrough
-		case a.outcome == moved:
-			return 0, fmt.Errorf("update setting %s after revision %d (now %d): %w", key, last, a.seq, ErrRevision)
-		case a.outcome == refused && doubt == nil:
-			return 0, fmt.Errorf("update setting %s: %w", key, a.err)
-		case doubt == nil && a.outcome == unsettled:
-			doubt = a.err
-		}
-		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
-			return 0, fmt.Errorf("update setting %s: %w", key, unknown(s.log.nc, errors.Join(doubt, a.err)))
-		}
-	}
-}
-
-// workspaceKey is the key of a workspace's document.
-func workspaceKey(hash string) string { return "workspace." + hash }
 
 // poll calls look at once and then each Config.Poll.
 func (l *Log) poll(ctx context.Context, look func(context.Context) error) error {
