@@ -147,12 +147,12 @@ func (m *demo) story(ctx context.Context, only []int) error {
 		if len(only) > 0 && !slices.Contains(only, i+1) {
 			continue
 		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		ok, err := m.tell(ctx, i+1, s)
 		if err != nil {
 			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		if !ok {
 			failed++
@@ -236,10 +236,17 @@ func (m *demo) stop(ctx context.Context) error {
 }
 
 // end puts back the settings that were found, also when the story broke off, even
-// while everything was stopped.
+// while everything was stopped. A second interrupt ends that too.
 func (m *demo) end(ctx context.Context, found policy.Settings) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.limit())
 	defer cancel()
+	go func() {
+		select {
+		case <-m.a.force:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	if m.d == nil {
 		err = m.start(ctx)
 	}
@@ -247,7 +254,7 @@ func (m *demo) end(ctx context.Context, found policy.Settings) (err error) {
 		err = m.settings(ctx, found.Defaults.Sandbox, found.Defaults.Approval, found.Reviewer)
 	}
 	if err != nil {
-		err = fmt.Errorf("put back the settings: %w; `entail config history` shows them", err)
+		err = unavailable(fmt.Errorf("put back the settings: %w; `entail config history` shows them", err))
 	}
 	m.disconnect()
 	return errors.Join(err, m.place.leave())

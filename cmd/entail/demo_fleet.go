@@ -58,10 +58,8 @@ func openFleet(ctx context.Context, a *app, dir string, keep bool) (*fleetPlace,
 func (f *fleetPlace) start(ctx context.Context) (site, error) {
 	ctx, cancel := context.WithTimeout(ctx, fleetStartup)
 	defer cancel()
-	for _, r := range ranks() {
-		if _, err := docker(ctx, append([]string{"start"}, f.ids(r)...)...); err != nil {
-			return site{}, unavailable(err)
-		}
+	if err := f.each(ctx, "start", ranks()); err != nil {
+		return site{}, unavailable(err)
 	}
 	s, err := f.site(ctx)
 	if err != nil {
@@ -106,8 +104,23 @@ func (f *fleetPlace) site(ctx context.Context) (site, error) {
 }
 
 func (f *fleetPlace) stop(ctx context.Context) error {
-	for _, r := range slices.Backward(ranks()) {
-		if _, err := docker(ctx, append([]string{"stop"}, f.ids(r)...)...); err != nil {
+	order := ranks()
+	slices.Reverse(order)
+	return f.each(ctx, "stop", order)
+}
+
+// each starts or stops the containers of one rank after the other. What the engine
+// was told it goes on doing, so a command is never left before its end: the next
+// one would find containers that are about to stop.
+func (f *fleetPlace) each(ctx context.Context, what string, order []rank) error {
+	for _, r := range order {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		whole, cancel := context.WithTimeout(context.WithoutCancel(ctx), fleetStartup)
+		_, err := docker(whole, append([]string{what}, f.ids(r)...)...)
+		cancel()
+		if err != nil {
 			return err
 		}
 	}

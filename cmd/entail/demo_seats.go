@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,11 +24,18 @@ func readFleetKeys(dir string) (k fleetKeys, err error) {
 	if k.dir, err = filepath.Abs(dir); err != nil {
 		return k, err
 	}
-	if k.coordinators, err = filepath.Glob(filepath.Join(k.dir, "coordinator-*.json")); err != nil {
+	entries, err := os.ReadDir(k.dir)
+	if err != nil {
 		return k, err
 	}
-	if k.workers, err = filepath.Glob(filepath.Join(k.dir, "worker-*.json")); err != nil {
-		return k, err
+	for _, e := range entries {
+		switch role, _, _ := strings.Cut(e.Name(), "-"); broker.Role(role) {
+		case broker.Coordinator:
+			k.coordinators = append(k.coordinators, filepath.Join(k.dir, e.Name()))
+		case broker.Worker:
+			k.workers = append(k.workers, filepath.Join(k.dir, e.Name()))
+		default: // nobody's whom the demo has to find
+		}
 	}
 	if len(k.coordinators) == 0 || len(k.workers) < 2 {
 		return k, fmt.Errorf("%s has the keys of %d coordinators and %d workers, and the story needs 1 and 2: name what `entail keys init` wrote",
@@ -93,7 +101,7 @@ func (k fleetKeys) seat(found []container) (seats []seat, workspace string, err 
 		}
 		c := held[file][0]
 		role, name, _ := strings.Cut(strings.TrimSuffix(filepath.Base(file), ".json"), "-")
-		if role == string(broker.Coordinator) {
+		if broker.Role(role) == broker.Coordinator {
 			seats = append(seats, seat{rankCoordinator, name, c.ID})
 			continue
 		}
