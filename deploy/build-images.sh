@@ -14,22 +14,24 @@ base() {
 		apt-get update -qq
 		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap
 	fi
-	local root
 	root=$(mktemp -d)
-	trap 'rm -rf "$root"' RETURN
-	debootstrap --variant=minbase bookworm "$root"
+	trap 'rm -rf "$root"' EXIT
+	debootstrap --variant=minbase bookworm "$root" >"$context/debootstrap.log" || {
+		tail -n 20 "$context/debootstrap.log" >&2
+		return 1
+	}
 	rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
 	tar -C "$root" -c . | docker import - entail-base:bookworm
 }
 
 # Static, so that an image needs nothing else in it.
 binaries() {
-	mkdir -p "$context"
 	CGO_ENABLED=0 go build -o "$context/" ./cmd/coordinator ./cmd/worker ./cmd/entail
 	CGO_ENABLED=0 go build -o "$context/nats-server" github.com/nats-io/nats-server/v2
 	cp deploy/nats.conf "$context/"
 }
 
+mkdir -p "$context"
 base
 binaries
 for image in nats coordinator cli worker; do
