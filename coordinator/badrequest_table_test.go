@@ -106,7 +106,7 @@ func prompts() []refusal {
 		invalid(" \n", "the prompt is empty"),
 		invalid(strings.Repeat("x", session.MaxPrompt+1), "524289 bytes", "at most 524288 fit", "a file of the workspace"),
 		// It fits, until its control characters are written as JSON.
-		{strings.Repeat("\x01", 160<<10), client.CodeTooLarge, []string{"at most 786432 fit"}},
+		{strings.Repeat("\x01", 160<<10), client.CodeTooLarge, []string{"at most 786432 fit", "a file of the workspace"}},
 	}
 }
 
@@ -162,7 +162,7 @@ func (w *badWorld) refusals() map[string][]refusal {
 	// Whoever asks whether a space is empty may ask before there is a session.
 	out["empty.session"] = append(notIDs(), invalid("", `""`, "not a session id"), refusal{foreignID, client.CodeNotFound, []string{foreignID, "partition"}})
 	out["session_fork.source"] = append(w.ids(), refusal{w.driven, client.CodeOpenTurn, []string{string(w.driven), "interrupt it"}})
-	out["session_release.id"] = append(w.ids(), refusal{w.idle, client.CodePrecondition, []string{string(w.idle), "not stopped"}})
+	out["session_release.id"] = append(w.ids(), refusal{w.idle, client.CodePrecondition, []string{string(w.idle), "not stopped", "nothing to release"}})
 	maps.Copy(out, w.decisions())
 	return out
 }
@@ -212,7 +212,7 @@ func settingPaths() []refusal {
 func capDepths() []refusal {
 	var out []refusal
 	for _, v := range []any{"many", -1, 1.5, true, []any{}, map[string]any{}} {
-		out = append(out, invalid(v, `set "caps.depth"`))
+		out = append(out, invalid(v, `set "caps.depth" to `, "`entail config get`"))
 	}
 	return out
 }

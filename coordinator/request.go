@@ -35,10 +35,15 @@ func decode(method string, body []byte, in any) error {
 		}
 		err = errors.New("something follows the JSON value")
 	}
+	return invalid("the request is not what %s takes: %v; the method %s publishes what each method takes", method, wrongType(err), client.MethodSchemas)
+}
+
+// wrongType says in the words of JSON that a field takes no value of a type.
+func wrongType(err error) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		err = fmt.Errorf("field %q takes no JSON %s", wrong.Field, wrong.Value)
+		return fmt.Errorf("field %q takes no JSON %s", wrong.Field, wrong.Value)
 	}
-	return invalid("the request is not what %s takes: %v; the method %s publishes what each method takes", method, err, client.MethodSchemas)
+	return err
 }
 
 // checkName holds an id or a name that the requester made to its form.

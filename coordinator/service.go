@@ -237,11 +237,15 @@ func toError(err error) *client.Error {
 		out.Code = client.CodeConflict
 	case errors.Is(err, session.ErrTooLarge):
 		out.Code = client.CodeTooLarge
+		out.Message += ": put the material into a file of the workspace"
 	case errors.Is(err, session.ErrBadID), errors.Is(err, delegation.ErrInvalid):
 		out.Code = client.CodeInvalid
 	case errors.Is(err, delegation.ErrOpenTurn):
 		out.Code = client.CodeOpenTurn
-	case errors.Is(err, delegation.ErrPrecondition), errors.Is(err, sessionstore.ErrNotHalted), errors.Is(err, sessionstore.ErrNeverBegan):
+	case errors.Is(err, sessionstore.ErrNotHalted):
+		out.Code = client.CodePrecondition
+		out.Message += ": there is nothing to release"
+	case errors.Is(err, delegation.ErrPrecondition), errors.Is(err, sessionstore.ErrNeverBegan):
 		out.Code = client.CodePrecondition
 	case errors.Is(err, delegation.ErrOtherRequest):
 		out.Code = client.CodeExists

@@ -36,7 +36,7 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 		next.By, next.At = &who.party, c.now()
 		stored, err := next.Encode()
 		if err != nil {
-			return nil, nil, invalid("set %q: %v", in.Path, err)
+			return nil, nil, invalid("set %q to %s: %v; `entail config get` shows what is there", in.Path, in.Value, err)
 		}
 		made, err := c.cfg.Log.Settings().Update(ctx, stored, revision)
 		if errors.Is(err, stream.ErrRevision) {
@@ -96,7 +96,7 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	}
 	s, err := policy.ParseSettings(edited)
 	if err != nil {
-		return policy.Settings{}, invalid("set %q: %v", path, err)
+		return policy.Settings{}, invalid("set %q to %s: %v; `entail config get` shows what is there", path, value, wrongType(err))
 	}
 	return s, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/gowebpki/jcs"
@@ -50,7 +51,7 @@ func (r Request) Wish() policy.Wish { return policy.Wish{Sandbox: r.Sandbox, Fil
 // CheckLabel holds a label to its form.
 func CheckLabel(label string) error {
 	if label == "" || len(label) > session.MaxName || !utf8.ValidString(label) ||
-		strings.ContainsFunc(label, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		strings.ContainsFunc(label, unicode.IsControl) {
 		return invalid("label %q: give 1 to %d bytes without control characters", label, session.MaxName)
 	}
 	return nil
@@ -60,11 +61,11 @@ func CheckLabel(label string) error {
 func CheckPrompt(prompt string) error {
 	switch {
 	case strings.TrimSpace(prompt) == "":
-		return invalid("the prompt is empty")
+		return invalid("the prompt is empty: say what is to be done")
 	case len(prompt) > session.MaxPrompt:
 		return invalid("the prompt has %d bytes, at most %d fit: put the material into a file of the workspace", len(prompt), session.MaxPrompt)
 	case !utf8.ValidString(prompt):
-		return invalid("the prompt is not UTF-8")
+		return invalid("the prompt is not UTF-8: give it as text")
 	}
 	return nil
 }

@@ -38,12 +38,13 @@ func (a *app) execute(args []string) int {
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
 	}
 	if _, typed := errors.AsType[*exitError](err); !typed && !a.started {
-		err = usagef("%w", err) // cobra's own: an unknown command or flag
+		// Cobra's own: an unknown command or flag, or a value of the wrong type.
+		err = usagef("%w; `%s --help` says what it takes", err, cmd.CommandPath())
 	}
 	e := classify(err)
 	if !e.quiet {

@@ -49,6 +49,18 @@ func (l layers) value(key string) (value, source string, ok bool) {
 	return "", "", false
 }
 
+// given marks a flag that has a configurable one's name and is always given: what
+// new sessions start with, or how many workers a server has, switches no session
+// and names no worker of a fleet.
+const given = "given"
+
+// asGiven marks flags of a command.
+func asGiven(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		flags.Lookup(name).Annotations = map[string][]string{given: {}}
+	}
+}
+
 // loadLayers reads the environment and the file, and sets each flag of a command
 // that was not given: flag over ENTAIL_* over entail.yaml.
 func (a *app) loadLayers(cmd *cobra.Command) error {
@@ -64,7 +76,7 @@ func (a *app) loadLayers(cmd *cobra.Command) error {
 	var errs []error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		value, source, ok := a.layers.value(f.Name)
-		if f.Changed || !ok || !slices.Contains(configurable(), f.Name) {
+		if f.Changed || !ok || !slices.Contains(configurable(), f.Name) || f.Annotations[given] != nil {
 			return
 		}
 		if err := f.Value.Set(value); err != nil {
@@ -102,10 +114,10 @@ func (a *app) file(cmd *cobra.Command) (layer, error) {
 	case errors.Is(err, fs.ErrNotExist) && !asked:
 		return layer{name, k}, nil
 	case err != nil:
-		return layer{}, usagef("read configuration: %w", err)
+		return layer{}, usagef("read configuration: %w; name a file with --config, or leave it out", err)
 	}
 	if err := k.Load(rawbytes.Provider(text), yaml.Parser()); err != nil {
-		return layer{}, usagef("configuration file %s is not YAML: %w", name, err)
+		return layer{}, usagef("configuration file %s is not YAML: %w; `entail config effective` shows the keys", name, err)
 	}
 	return layer{name, k}, known(k, name)
 }

@@ -75,7 +75,7 @@ func classify(err error) *exitError {
 // deployment cannot answer, or it refused.
 func exitOfCode(code client.Code) int {
 	switch code {
-	case client.CodeInvalid, client.CodeNotFound, client.CodeTooLarge, client.CodeVersion,
+	case client.CodeInvalid, client.CodeNotFound, client.CodeNoCall, client.CodeTooLarge, client.CodeVersion,
 		client.Code(policy.CodeUnknownMode), client.Code(policy.CodeUnknownPolicy), client.Code(policy.CodeUnknownPreset),
 		client.Code(policy.CodeUnknownTool), client.Code(policy.CodeArguments):
 		return exitUsage

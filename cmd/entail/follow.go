@@ -127,14 +127,14 @@ func (f *follower) settled(tree []client.Summary) bool {
 	return true
 }
 
-// tree lists the sessions of a tree, the root first.
-func (d *deployment) tree(ctx context.Context, root session.ID) ([]client.Summary, error) {
+// tree lists the sessions of the tree that a session is part of, the root first.
+func (d *deployment) tree(ctx context.Context, id session.ID) ([]client.Summary, error) {
 	var out client.ListReply
-	if err := d.Call(ctx, client.MethodTree, client.SessionRequest{Head: d.head, ID: root}, &out); err != nil {
+	if err := d.Call(ctx, client.MethodTree, client.SessionRequest{Head: d.head, ID: id}, &out); err != nil {
 		return nil, err
 	}
 	for i, s := range out.Sessions {
-		if s.Header.ID == root {
+		if s.Header.ID == id.Root() {
 			out.Sessions[0], out.Sessions[i] = out.Sessions[i], out.Sessions[0]
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
@@ -74,6 +75,10 @@ func (a *app) prompt(args []string) (string, error) {
 
 // workspace resolves the directory to work in: absolute, without links.
 func workspace(dir string) (string, error) {
+	const wayOut = "name the directory to work in"
+	if dir == "" {
+		return "", usagef("--cwd is empty: %s", wayOut)
+	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", usagef("--cwd %q: %w", dir, err)
@@ -83,18 +88,45 @@ func workspace(dir string) (string, error) {
 		return "", usagef("--cwd %s does not exist: make it, or name another directory", abs)
 	}
 	if err != nil {
-		return "", usagef("--cwd %s: %w", abs, err)
+		return "", usagef("--cwd %s: %w; %s", abs, err, wayOut)
 	}
 	info, err := os.Stat(resolved)
 	switch {
 	case err != nil:
-		return "", usagef("--cwd %s: %w", abs, err)
+		return "", usagef("--cwd %s: %w; %s", abs, err, wayOut)
 	case !info.IsDir():
-		return "", usagef("--cwd %s is a file: name the directory to work in", abs)
+		return "", usagef("--cwd %s is a file: %s", abs, wayOut)
 	case resolved == "/":
-		return "", usagef("--cwd is /: name the directory to work in, not the whole machine")
+		return "", usagef("--cwd is /: %s, not the whole machine", wayOut)
 	}
 	return resolved, nil
+}
+
+// newDir checks that a directory can be made under a name.
+func newDir(dir string) error {
+	const wayOut = "name a new directory in one that is there"
+	if dir == "" {
+		return usagef("the directory has no name: %s", wayOut)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		if err != nil {
+			return usagef("%w; %s", err, wayOut)
+		}
+		return usagef("%s exists: %s; nothing is written over", dir, wayOut)
+	}
+	parent := filepath.Dir(filepath.Clean(dir))
+	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
+		return usagef("%s cannot be made: %s is no directory; %s", dir, parent, wayOut)
+	}
+	return nil
+}
+
+// shown is an address as an error repeats it: not when it may hold a password.
+func shown(address string) string {
+	if strings.Contains(address, "@") {
+		return "(it may hold a password and is not shown)"
+	}
+	return strconv.Quote(address)
 }
 
 // rootFlags are the flags of a new root.

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -70,14 +70,15 @@ Give each member its own file and no other.`,
 	flags.StringSliceVar(&f.coordinators, "coordinators", []string{"c1", "c2"}, "names of the coordinators")
 	flags.StringSliceVar(&f.workers, "workers", []string{"w1", "w2", "w3"}, "names of the workers")
 	flags.IntVar(&f.partitions, "partitions", 8, "partition count; the same for ever")
+	asGiven(flags, "workers")
 	return cmd
 }
 
 // init writes the keys of a new fleet to a directory that appears when it is
 // whole.
 func (f fleet) init(dir, user string) (err error) {
-	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return usagef("%s exists: name a new directory; keys that are in use are never written over", dir)
+	if err := errors.Join(newDir(dir), f.validate()); err != nil {
+		return err
 	}
 	files, token, err := f.files(user)
 	if err != nil {
@@ -105,6 +106,31 @@ func (f fleet) init(dir, user string) (err error) {
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		return fmt.Errorf("make keys: %w", err)
+	}
+	return nil
+}
+
+// validate names the first member that no fleet can have.
+func (f fleet) validate() error {
+	for flag, names := range map[string][]string{"brokers": f.brokers, "coordinators": f.coordinators, "workers": f.workers} {
+		if len(names) == 0 {
+			return usagef("--%s names nobody: give at least one", flag)
+		}
+		for i, name := range names {
+			if slices.Contains(names[:i], name) {
+				return usagef("--%s names %q twice: give each once", flag, name)
+			}
+		}
+	}
+	for _, host := range f.brokers {
+		const parts = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-"
+		if host == "" || strings.Trim(host, parts) != "" {
+			return usagef("--brokers: %q is no host name: give one such as nats1 or 10.0.0.1", host)
+		}
+	}
+	const most = 256 // an id has two hex digits for its partition
+	if f.partitions < 1 || f.partitions > most {
+		return usagef("--partitions %d: give 1 to %d", f.partitions, most)
 	}
 	return nil
 }

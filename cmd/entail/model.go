@@ -66,7 +66,7 @@ func (a *app) endpoints(f endpointFlags) (map[string]broker.Secret, error) {
 	if f.apiKeyFile != "" {
 		text, err := readKey(f.apiKeyFile)
 		if err != nil {
-			return nil, usagef("--api-key-file: %w", err)
+			return nil, usagef("--api-key-file: %w; name the file that holds the key alone", err)
 		}
 		out[key] = broker.NewSecret(text)
 	}
@@ -122,7 +122,7 @@ func chooseModel(name string) (chosenModel, error) {
 	if path, ok := strings.CutPrefix(name, scripted); ok {
 		text, err := readFile(path, model.MaxScriptBytes)
 		if err != nil {
-			return chosenModel{}, usagef("--model: script: %w", err)
+			return chosenModel{}, usagef("--model: script: %w; name its file as scripted:FILE", err)
 		}
 		s, err := model.ParseScript(path, text, agent.Tools()...)
 		if err != nil {
@@ -140,6 +140,14 @@ func chooseModel(name string) (chosenModel, error) {
 	return chosenModel{wire: client.Model{Provider: provider, Model: id}}, nil
 }
 
+// checkOffer refuses a model that the workers of `entail up` could not offer.
+func checkOffer(name string, endpoints map[string]broker.Secret) error {
+	if strings.HasPrefix(name, scripted) {
+		return usagef("--model %s: scripted models are always offered: name openai:NAME or deepseek:NAME, or leave it out", name)
+	}
+	return checkKey(name, endpoints)
+}
+
 // checkKey reports a model that the workers of this command could not ask.
 func checkKey(name string, endpoints map[string]broker.Secret) error {
 	if strings.HasPrefix(name, scripted) {
@@ -150,7 +158,7 @@ func checkKey(name string, endpoints map[string]broker.Secret) error {
 		return s.Reveal(), ok
 	})
 	if err != nil {
-		return usagef("%w", err)
+		return usagef("--model: %w", err)
 	}
 	return nil
 }

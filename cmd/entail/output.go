@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/entail-fleet/entail/client"
 )
 
 // printer writes what a command has to say: text for people or JSON lines for
@@ -70,11 +72,12 @@ func (p *printer) failure(e *exitError) {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
+	text := client.Shorten(e.Error())
 	if p.json {
-		_ = p.value(map[string]body{"error": {e.code, e.Error()}}, nil)
+		_ = p.value(map[string]body{"error": {e.code, text}}, nil)
 		return
 	}
-	fmt.Fprintf(p.err, "%s%s\n", p.paint(red, "entail: "), e.Error())
+	fmt.Fprintf(p.err, "%s%s\n", p.paint(red, "entail: "), clean(text))
 }
 
 // The colours, as a terminal knows them.

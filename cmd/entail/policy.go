@@ -101,6 +101,7 @@ already keep what they started with.`,
 	flags.Var(newChoice(&in.Sandbox, session.SandboxModes()...), "sandbox", "the sandbox mode")
 	flags.Var(newChoice(&in.Approvals, session.Ask, session.Never), "approvals", "the approval policy")
 	flags.StringVar(&preset, "preset", "", "a preset of the deployment's table")
+	asGiven(flags, "sandbox", "approvals", "preset")
 	return cmd
 }
 

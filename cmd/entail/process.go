@@ -30,7 +30,7 @@ func newProcess(a *app) *cobra.Command {
 				log := slog.New(slog.NewTextHandler(a.err, &slog.HandlerOptions{Level: level})).With(slog.String("process", kind))
 				ctx, bound, err := node.Bind(cmd.Context())
 				if err != nil {
-					return err
+					return usagef("%w", err)
 				}
 				err = run(ctx, bound, log)
 				if err != nil {

@@ -76,7 +76,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 done with denials, 4 nothing done,
 
 // ownServer lists the flags that speak of a deployment that the command starts.
 func ownServer() []string {
-	return []string{"base-url", "api-key-file", "default-sandbox", "reviewer", "lease", "workers", "port", "sync-interval"}
+	return []string{"base-url", "api-key-file", "default-sandbox", "reviewer", "lease", "workers", "port", "sync-interval", "otlp-endpoint"}
 }
 
 // run runs one root to the end of its tree.

@@ -44,6 +44,9 @@ type server struct {
 
 // serverDir resolves the data directory without making it.
 func (a *app) serverDir() (string, error) {
+	if a.dir == "" {
+		return "", usagef("--dir is empty: name the data directory of the deployment")
+	}
 	dir, err := filepath.Abs(a.dir)
 	if err != nil {
 		return "", usagef("data directory %q: %w", a.dir, err)

@@ -190,7 +190,7 @@ parents, with state and policy.`,
 				return err
 			}
 			return a.with(func(d *deployment) error {
-				tree, err := d.tree(cmd.Context(), id.Root())
+				tree, err := d.tree(cmd.Context(), id)
 				if err != nil {
 					return err
 				}

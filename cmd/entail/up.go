@@ -54,7 +54,7 @@ func (f *serverFlags) options() (serverOptions, error) {
 		return o, usagef("sync interval %q: use a duration such as 1s, or always", f.syncInterval)
 	}
 	if u, err := url.Parse(f.otlp); f.otlp != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
-		return o, usagef("OTLP endpoint %q: use a URL such as http://127.0.0.1:4318/v1/traces", f.otlp)
+		return o, usagef("--otlp-endpoint %s: use a URL such as http://127.0.0.1:4318/v1/traces", shown(f.otlp))
 	}
 	if err := o.wishes.Validate(); err != nil {
 		return o, usagef("%w", err)
@@ -88,6 +88,9 @@ The first interrupt stops everything in order; a second one kills what is left.`
 				return err
 			}
 			if endpoint.model != "" {
+				if err := checkOffer(endpoint.model, o.endpoints); err != nil {
+					return err
+				}
 				o.models = []string{endpoint.model}
 			}
 			return a.up(cmd.Context(), o)

@@ -96,7 +96,7 @@ Each finding names session, seq and clause; with one or more the command fails.`
 				}
 				src, err := verify.OpenExport(export)
 				if err != nil {
-					return usagef("--export: %w", err)
+					return usagef("--export: %w; name a directory that `entail session export` wrote", err)
 				}
 				return a.verify(cmd.Context(), src, verify.Options{AtRest: true})
 			}
@@ -105,6 +105,9 @@ Each finding names session, seq and clause; with one or more the command fails.`
 				if len(args) > 0 {
 					id, err := sessionID(args[0])
 					if err != nil {
+						return err
+					}
+					if _, err := d.tree(cmd.Context(), id); err != nil {
 						return err
 					}
 					src.root = id.Root()
@@ -186,6 +189,9 @@ the header with its events, and a list of its records, void ones too. entail ver
 			dir := string(id.Root()) + ".export"
 			if len(args) == 2 {
 				dir = args[1]
+			}
+			if err := newDir(dir); err != nil {
+				return err
 			}
 			return a.with(func(d *deployment) error {
 				if _, err := d.tree(cmd.Context(), id); err != nil {

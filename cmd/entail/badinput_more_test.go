@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// together are inputs of which each makes sense, and all of them none.
+func (w *badWorld) together(t *testing.T) {
+	t.Helper()
+	// Its line ends take two bytes in a log.
+	w.must(os.WriteFile("long.yaml", []byte(strings.Repeat("#\n", 120<<10)+"sessions:\n  root:\n    - text: fine\n"), 0o600))
+	w.before = w.traces()
+	prompt := strings.Repeat("x", 450<<10)
+	for _, tt := range []struct {
+		args []string
+		says []string
+	}{
+		{[]string{"policy", "set", w.idle}, []string{"exactly one of --sandbox, --approvals and --preset"}},
+		{[]string{"policy", "set", w.idle, "--sandbox=read-only", "--approvals=never"}, []string{"exactly one of --sandbox, --approvals and --preset"}},
+		{[]string{"session", "new", "--model=scripted:story.yaml", "--preset=read-only", "--sandbox=read-only"}, []string{"--preset sets sandbox and approvals", "give it alone"}},
+		{[]string{"run", "--model=scripted:story.yaml", "--preset=read-only", "--approvals=ask", "go"}, []string{"--preset sets sandbox and approvals", "give it alone"}},
+		{[]string{"verify", w.idle, "--export=sub"}, []string{"a session or --export, not both"}},
+		{[]string{"send", w.idle}, []string{"entail send takes", "MESSAGE"}},
+		{[]string{"explain", w.idle}, []string{"entail explain takes", "CALL"}},
+		{[]string{"session", "release", w.idle}, []string{"a release needs a reason", "--reason"}},
+		{[]string{"session", "release", w.idle, "--reason=why"}, []string{"not stopped", "nothing to release"}},
+		// Each fits into a record, both do not.
+		{[]string{"session", "new", "--model=scripted:long.yaml", prompt}, []string{"the prompt (460800 bytes) does not fit", "beside the script", "shorten one"}},
+		{[]string{"run", "--model=scripted:long.yaml", prompt}, []string{"the prompt (460800 bytes) does not fit", "beside the script", "shorten one"}},
+	} {
+		exit := exitUsage
+		if strings.Contains(tt.says[0], "not stopped") {
+			exit = exitFailed
+		}
+		what := strings.Join(tt.args, " ")
+		w.refused(t, what[:min(len(what), 80)], command{args: append(tt.args, "--dir", w.dir)}, exit, tt.says...)
+	}
+}
+
+// Configuration gives new sessions their policy and a server its workers. It
+// switches no session that is there and names no member of a fleet.
+func TestGivenFlagsAreNotConfigured(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "keys")
+	c := command{args: []string{"keys", "init", dir}, env: map[string]string{"ENTAIL_WORKERS": "4"}}
+	if r := c.run(); r.exit != exitDone {
+		t.Fatalf("exit %d: %s", r.exit, r.err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "worker-w1.json")); err != nil {
+		t.Errorf("worker w1 has no credentials: %v", err)
+	}
+	c = command{args: []string{"policy", "set", unknownID}, env: map[string]string{"ENTAIL_SANDBOX": "danger-full-access"}}
+	if r := c.run(); r.exit != exitUsage || !strings.Contains(r.err, "exactly one") {
+		t.Errorf("a knob from the environment: exit %d, %s", r.exit, r.err)
+	}
+	c.args = append(c.args, "--approvals", "never", "--dir", filepath.Join(dir, "none"))
+	if r := c.run(); r.exit != exitUnavailable { // it came as far as asking
+		t.Errorf("a knob from the environment beside one that is given: exit %d, %s", r.exit, r.err)
+	}
+}
+
+// What entail up starts cannot be started by hand: it has no order.
+func TestProcessesAreNotTyped(t *testing.T) {
+	t.Parallel()
+	binary, err := exec.LookPath("entail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"coordinator", "worker"} {
+		cmd := exec.CommandContext(t.Context(), binary, "process", kind)
+		cmd.Dir = t.TempDir()
+		out, err := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != exitUsage || !strings.Contains(string(out), "started by entail up, not by hand") {
+			t.Errorf("entail process %s: exit %d (%v): %s", kind, code, err, out)
+		}
+		if left, err := os.ReadDir(cmd.Dir); err != nil || len(left) > 0 {
+			t.Errorf("entail process %s left %v (%v)", kind, left, err)
+		}
+	}
+}
