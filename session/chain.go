@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,7 +72,7 @@ func Open(genesis Raw, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event,
 		if _, newer := errors.AsType[*FormatError](err); newer {
 			return nil, nil, err
 		}
-		return nil, nil, &CorruptError{Session: id, StreamSeq: genesis.StreamSeq, Reason: err}
+		return nil, nil, &CorruptError{Session: id, StreamSeq: genesis.StreamSeq, Unborn: true, Reason: err}
 	}
 	r, err := DecodeRecord(genesis)
 	if err != nil {
@@ -203,7 +204,7 @@ var (
 // position checks that a decoded record is the next of the log and folds.
 func (c *Chain) position(raw Raw, r Record) error {
 	if r.Own == nil {
-		if raw.StreamSeq == c.born {
+		if raw.StreamSeq == c.born || c.hasBirth(r.Birth) {
 			return errRepeated
 		}
 		return errSecond
@@ -228,6 +229,17 @@ func (c *Chain) position(raw Raw, r Record) error {
 		return errors.New("its link does not follow from the last valid record")
 	}
 	return c.driver(r)
+}
+
+// hasBirth reports whether b is what the session began with: its header, and by
+// their link its first events.
+func (c *Chain) hasBirth(b *Birth) bool {
+	if b == nil {
+		return false
+	}
+	header, err := EncodeHeader(c.state.Header)
+	l, ok := c.links(b.First.Next() - 1)
+	return err == nil && bytes.Equal(header, b.Line) && ok && l == b.First.After
 }
 
 // driver checks the epoch of a turn section and where decisions of delegating

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -289,7 +290,11 @@ func TestBadRecordOfAnotherClassStops(t *testing.T) {
 		change(&raw)
 		return raw
 	}
-	second := with(s.Records[0], func(r *session.Raw) { r.StreamSeq = 0 })
+	genesis := with(s.Records[0], func(r *session.Raw) { r.StreamSeq = 0 })
+	if _, j, err := judge(t, s, genesis); err != nil || j.Ruling != session.Repeated {
+		t.Errorf("the genesis once more: ruling %d, %v, want it ignored", j.Ruling, err)
+	}
+	second := with(s.Records[len(s.Records)-1], func(r *session.Raw) { r.StreamSeq, r.Address = 0, genesis.Address })
 	for name, raw := range map[string]session.Raw{
 		"policy: empty":         with(policy, func(r *session.Raw) { r.Body = nil }),
 		"policy: zero bytes":    with(policy, func(r *session.Raw) { r.Body = make([]byte, 64) }),
@@ -311,7 +316,10 @@ func TestBadRecordOfAnotherClassStops(t *testing.T) {
 		"inbox: answer to no one":   s.Raw(s.Compose(root, session.ClassInbox, &session.ApprovalDecided{ID: "q9", Outcome: session.Rejected, By: person()})),
 		"seed: in a live session":   with(inbox, func(r *session.Raw) { r.Address.Class = session.ClassSeed }),
 		"genesis: a second one":     second,
-		"unknown class":             with(inbox, func(r *session.Raw) { r.Address.Class = "notes" }),
+		"genesis: another header": with(genesis, func(r *session.Raw) {
+			r.Body = bytes.Replace(r.Body, []byte(`"origin":"user"`), []byte(`"origin":"import"`), 1)
+		}),
+		"unknown class": with(inbox, func(r *session.Raw) { r.Address.Class = "notes" }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

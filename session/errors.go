@@ -51,13 +51,17 @@ type CorruptError struct {
 	Seq       Seq
 	StreamSeq uint64
 	Loss      bool
+	Unborn    bool // it is the session's genesis that was refused
 	Reason    error
 }
 
 // Error implements error.
 func (e *CorruptError) Error() string {
-	return fmt.Sprintf("session %s is stopped at seq %d (stream sequence %d): %v; release it with `entail session release`",
-		e.Session, e.Seq, e.StreamSeq, e.Reason)
+	wayOut := "release it with `entail session release`"
+	if e.Unborn {
+		wayOut = "there is nothing to release: start another session"
+	}
+	return fmt.Sprintf("session %s is stopped at seq %d (stream sequence %d): %v; %s", e.Session, e.Seq, e.StreamSeq, e.Reason, wayOut)
 }
 
 // Is reports whether target is ErrCorrupt, or ErrLoss for a loss.

@@ -233,12 +233,22 @@ func TestBadChildStopsTheChildAlone(t *testing.T) {
 func TestSecondGenesisStopsTheSession(t *testing.T) {
 	t.Parallel()
 	tp := newTape(t)
-	id := tp.root()
+	id, other := tp.root(), tp.root(&session.SandboxSwitch{Mode: session.DangerFullAccess, By: person()})
+	// One that is equal to the first is ignored; anything else is a second one.
 	tp.put(tp.raws[0].Address, tp.raws[0].Headers, tp.raws[0].Body)
 	s := open(t, sessionstore.Config{})
 	apply(t, s, tp.raws)
-	if e := entry(t, s, id); e.Halted == nil || e.Halted.StreamSeq != 2 || e.State.Next != tp.states[id].Next {
-		t.Errorf("halted = %v at next %d, want by record 2", e.Halted, e.State.Next)
+	if e := entry(t, s, id); e.Halted != nil || e.Tail != 3 {
+		t.Errorf("halted = %v at tail %d, want the genesis read again to change nothing", e.Halted, e.Tail)
+	}
+	tp.put(tp.raws[0].Address, tp.raws[1].Headers, tp.raws[1].Body)
+	tp.put(tp.raws[0].Address, nil, nil)
+	apply(t, s, tp.raws[3:])
+	if e := entry(t, s, id); e.Halted == nil || e.Halted.StreamSeq != 4 || e.Halted.Unborn || e.State.Next != tp.states[id].Next {
+		t.Errorf("halted = %v at next %d, want by record 4", e.Halted, e.State.Next)
+	}
+	if e := entry(t, s, other); e.Halted != nil {
+		t.Errorf("the other session is halted: %v", e.Halted)
 	}
 }
 

@@ -77,7 +77,7 @@ func (r row) entry() Entry {
 	e := Entry{ID: r.ID, State: r.State, Tail: r.Tail, Born: r.Born, Voids: r.Voids, LastTime: r.LastTime}
 	if h := r.Halt; h != nil {
 		e.Halted = &session.CorruptError{
-			Session: r.ID, Seq: h.Seq, StreamSeq: h.StreamSeq, Loss: h.Loss, Reason: errors.New(h.Reason),
+			Session: r.ID, Seq: h.Seq, StreamSeq: h.StreamSeq, Loss: h.Loss, Unborn: !r.Begun, Reason: errors.New(h.Reason),
 		}
 	}
 	if r.Refused != 0 {
