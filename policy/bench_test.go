@@ -38,7 +38,7 @@ func BenchmarkDecide(b *testing.B) {
 // session says.
 func folded(b *testing.B, n int) session.State {
 	b.Helper()
-	s := newRoot(b).state
+	s := newRoot(b).State
 	payloads := []session.Payload{
 		sandbox(session.WorkspaceWrite), &session.Nudge{ID: "n", By: &alice},
 		approval(session.Never), preset(session.PresetAuto), sandbox(session.ReadOnly), approval(session.Ask),

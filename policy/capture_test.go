@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -50,11 +51,11 @@ func TestCapture(t *testing.T) {
 		"auto recorded, its approval no longer fits": {flags: named(session.PresetAuto, session.DangerFullAccess, session.Ask), want: handed(session.DangerFullAccess, true, "")},
 		"workspace-write recorded":                   {flags: named(session.PresetWorkspaceWrite, session.WorkspaceWrite, session.Ask), want: handed(session.WorkspaceWrite, true, "")},
 		"read-only recorded":                         {flags: named(session.PresetReadOnly, "", ""), want: handed("", true, "")},
-		"a row of its own with the shared bundle":    {change: set(row("mine", session.DangerFullAccess, session.Never, 4)), flags: named("mine", session.DangerFullAccess, session.Never), want: handed(session.DangerFullAccess, true, "")},
+		"a row of its own with the shared bundle":    {change: set(policytest.Row("mine", session.DangerFullAccess, session.Never, 4)), flags: named("mine", session.DangerFullAccess, session.Never), want: handed(session.DangerFullAccess, true, "")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := policy.Capture(newRoot(t, tt.flags...).state, deploy(t, tt.change...), policy.Wish{}, tools)
+			got, err := policy.Capture(newRoot(t, tt.flags...).State, deploy(t, tt.change...), policy.Wish{}, tools)
 			if err != nil {
 				t.Fatalf("Capture: %v", err)
 			}
@@ -71,15 +72,15 @@ func TestCapture(t *testing.T) {
 func TestCaptureNeverAGrant(t *testing.T) {
 	t.Parallel()
 	d, l := deploy(t), newRoot(t)
-	id := l.open("bash")
+	id := l.Open("bash")
 	call := policy.Call{
 		ID: id, Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed",
 	}
-	l.grant(d, call)
-	if c, ok := l.state.Call(id); !ok || c.Mode != session.DangerFullAccess {
+	grant(t, l, d, call)
+	if c, ok := l.State.Call(id); !ok || c.Mode != session.DangerFullAccess {
 		t.Fatalf("the granted call runs under %q", c.Mode)
 	}
-	got, err := policy.Capture(l.state, d, policy.Wish{}, tools)
+	got, err := policy.Capture(l.State, d, policy.Wish{}, tools)
 	if err != nil {
 		t.Fatalf("Capture: %v", err)
 	}
@@ -92,10 +93,10 @@ func TestGrantIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	d, l := deploy(t), newRoot(t)
 	call := policy.Call{
-		ID: l.open("bash"), Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed",
+		ID: l.Open("bash"), Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed",
 	}
-	l.grant(d, call)
-	dec, err := policy.Decide(l.state, d, call, tools)
+	grant(t, l, d, call)
+	dec, err := policy.Decide(l.State, d, call, tools)
 	if err != nil {
 		t.Fatalf("Decide: %v", err)
 	}
@@ -105,27 +106,27 @@ func TestGrantIsUsedOnce(t *testing.T) {
 }
 
 // grant asks for a call, answers that it is allowed once, and decides it.
-func (l *log) grant(d policy.Deployment, c policy.Call) {
-	l.t.Helper()
-	dec, err := policy.Decide(l.state, d, c, tools)
+func grant(t *testing.T, l *log, d policy.Deployment, c policy.Call) {
+	t.Helper()
+	dec, err := policy.Decide(l.State, d, c, tools)
 	if err != nil {
-		l.t.Fatalf("decide: %v", err)
+		t.Fatalf("decide: %v", err)
 	}
 	q, ok := dec.(policy.Question)
 	if !ok {
-		l.t.Fatalf("%+v is no question", dec)
+		t.Fatalf("%+v is no question", dec)
 	}
 	rec, ask := q.Record(), q.Ask()
-	l.add(session.ClassTurn, &rec, &ask)
-	l.add(session.ClassInbox, &session.ApprovalDecided{ID: ask.ID, Outcome: session.AllowedOnce, By: &alice})
-	if dec, err = policy.Decide(l.state, d, c, tools); err != nil {
-		l.t.Fatalf("decide again: %v", err)
+	l.Add(session.ClassTurn, &rec, &ask)
+	l.Add(session.ClassInbox, &session.ApprovalDecided{ID: ask.ID, Outcome: session.AllowedOnce, By: &alice})
+	if dec, err = policy.Decide(l.State, d, c, tools); err != nil {
+		t.Fatalf("decide again: %v", err)
 	}
 	rec = dec.Record()
 	if rec.Grant == "" {
-		l.t.Fatalf("%+v uses no grant", rec)
+		t.Fatalf("%+v uses no grant", rec)
 	}
-	l.add(session.ClassTurn, &rec)
+	l.Add(session.ClassTurn, &rec)
 }
 
 // TestNarrow holds what a delegation asks for to SPEC 4.11.
@@ -161,7 +162,7 @@ func TestNarrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := policy.Capture(newRoot(t, tt.flags...).state, deploy(t, tt.change...), policy.Wish{Sandbox: tt.mode}, tools)
+			got, err := policy.Capture(newRoot(t, tt.flags...).State, deploy(t, tt.change...), policy.Wish{Sandbox: tt.mode}, tools)
 			if tt.code != "" {
 				refused(t, err, tt.code, string(tt.mode))
 				same(t, "what a refusal hands down", got, policy.Captured{})
@@ -218,8 +219,8 @@ func TestFilterBindsSubtree(t *testing.T) {
 			d, l := deploy(t), newRoot(t)
 			for i, asked := range tt.asked {
 				kind := [3]session.Kind{session.Fork, session.Spawn, session.Fork}[i]
-				l = l.mustDelegate(d, child{kind: kind, wish: policy.Wish{Filter: asked}})
-				if diff := cmp.Diff(tt.want[i], l.state.Descriptor.ToolFilter); diff != "" {
+				l = l.MustDelegate(d, child{Kind: kind, Wish: policy.Wish{Filter: asked}})
+				if diff := cmp.Diff(tt.want[i], l.State.Descriptor.ToolFilter); diff != "" {
 					t.Errorf("generation %d (-want +got):\n%s", i+1, diff)
 				}
 			}
@@ -232,7 +233,7 @@ func TestFilterBindsSubtree(t *testing.T) {
 func TestFilterDoesNotShare(t *testing.T) {
 	t.Parallel()
 	own := filter([]string{"read", "bash"}, "edit")
-	got, err := policy.Capture(newRoot(t).state, deploy(t), policy.Wish{Filter: own}, tools)
+	got, err := policy.Capture(newRoot(t).State, deploy(t), policy.Wish{Filter: own}, tools)
 	if err != nil {
 		t.Fatalf("Capture: %v", err)
 	}
@@ -243,7 +244,7 @@ func TestFilterDoesNotShare(t *testing.T) {
 func TestFilterUnknownTool(t *testing.T) {
 	t.Parallel()
 	for _, f := range []*session.ToolFilter{filter(nil, "rm"), filter([]string{"rm"}), filter([]string{"read"}, "rm"), filter(nil, "Bash"), filter(nil, "")} {
-		_, err := policy.Capture(newRoot(t).state, deploy(t), policy.Wish{Filter: f}, tools)
+		_, err := policy.Capture(newRoot(t).State, deploy(t), policy.Wish{Filter: f}, tools)
 		refused(t, err, policy.CodeUnknownTool, "unknown tool")
 	}
 }

@@ -21,21 +21,21 @@ func bothKinds(t *testing.T, f func(*testing.T, child)) {
 		for _, m := range []session.Mode{session.OneShot, session.Continuable} {
 			t.Run(string(k)+" "+string(m), func(t *testing.T) {
 				t.Parallel()
-				f(t, child{kind: k, mode: m})
+				f(t, child{Kind: k, Mode: m})
 			})
 		}
 	}
 }
 
 // mode is the effective sandbox mode.
-func (l *log) mode(d policy.Deployment) session.SandboxMode {
-	return policy.EffectiveOf(l.state.Knobs, d).Sandbox
+func mode(l *log, d policy.Deployment) session.SandboxMode {
+	return policy.EffectiveOf(l.State.Knobs, d).Sandbox
 }
 
-func (l *log) wantMode(d policy.Deployment, want session.SandboxMode) {
-	l.t.Helper()
-	if got := l.mode(d); got != want {
-		l.t.Fatalf("%s is under %q, want %q", l.state.Header.ID, got, want)
+func wantMode(t *testing.T, l *log, d policy.Deployment, want session.SandboxMode) {
+	t.Helper()
+	if got := mode(l, d); got != want {
+		t.Fatalf("%s is under %q, want %q", l.State.Header.ID, got, want)
 	}
 }
 
@@ -44,9 +44,9 @@ func TestINH01_CaptureExplicitSandboxSwitch(t *testing.T) {
 	bothKinds(t, func(t *testing.T, c child) {
 		t.Helper()
 		d := deploy(t, defaults(session.DangerFullAccess, session.Ask))
-		born := newRoot(t).sandbox(session.ReadOnly).mustDelegate(d, c)
-		same(t, "the child's policy events", born.own(), []string{"0 sandbox/mode read-only delegation", "1 " + pin})
-		born.wantMode(d, session.ReadOnly)
+		born := newRoot(t).Sandbox(session.ReadOnly).MustDelegate(d, c)
+		same(t, "the child's policy events", born.Own(), []string{"0 sandbox/mode read-only delegation", "1 " + pin})
+		wantMode(t, born, d, session.ReadOnly)
 	})
 }
 
@@ -58,9 +58,9 @@ func TestINH02_CapturePinsApprovals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := deploy(t)
-			born := newRoot(t, flags...).mustDelegate(d, child{})
-			same(t, "the child's policy events", born.own(), []string{"0 " + pin})
-			if got := policy.EffectiveOf(born.state.Knobs, d).Approval; got != session.Never {
+			born := newRoot(t, flags...).MustDelegate(d, child{})
+			same(t, "the child's policy events", born.Own(), []string{"0 " + pin})
+			if got := policy.EffectiveOf(born.State.Knobs, d).Approval; got != session.Never {
 				t.Errorf("approval is %q", got)
 			}
 		})
@@ -70,23 +70,23 @@ func TestINH02_CapturePinsApprovals(t *testing.T) {
 func TestINH03_CaptureIdentity(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, reviewed)
-	for choose, want := range map[session.Preset][]string{
+	for chosen, want := range map[session.Preset][]string{
 		session.PresetAuto:           {"0 sandbox/mode danger-full-access delegation", "1 " + pin, "2 permission/preset auto"},
 		session.PresetFullAccess:     {"0 sandbox/mode danger-full-access delegation", "1 " + pin, "2 permission/preset danger-full-access"},
 		session.PresetWorkspaceWrite: {"0 sandbox/mode workspace-write delegation", "1 " + pin},
 		session.PresetReadOnly:       {"0 " + pin},
 	} {
-		t.Run(string(choose), func(t *testing.T) {
+		t.Run(string(chosen), func(t *testing.T) {
 			t.Parallel()
 			l := newRoot(t)
-			l.choose(d, choose)
-			same(t, "the child's policy events", l.mustDelegate(d, child{}).own(), want)
+			choose(t, l, d, chosen)
+			same(t, "the child's policy events", l.MustDelegate(d, child{}).Own(), want)
 		})
 	}
 	t.Run("custom", func(t *testing.T) {
 		t.Parallel()
 		l := newRoot(t, knobs(session.WorkspaceWrite, session.Never)...)
-		same(t, "the child's policy events", l.mustDelegate(d, child{}).own(), []string{"0 sandbox/mode workspace-write delegation", "1 " + pin})
+		same(t, "the child's policy events", l.MustDelegate(d, child{}).Own(), []string{"0 sandbox/mode workspace-write delegation", "1 " + pin})
 	})
 }
 
@@ -96,37 +96,37 @@ func TestINH08_CaptureOfUnswitchedParent(t *testing.T) {
 		t.Helper()
 		d := deploy(t, defaults(session.WorkspaceWrite, session.Ask))
 		l := newRoot(t)
-		l.open("read")
-		l.finish() // a turn to fork at
-		born := l.mustDelegate(d, c)
+		l.Open("read")
+		l.Finish() // a turn to fork at
+		born := l.MustDelegate(d, c)
 		// The pin alone: at seq 0 of a spawn, right behind the seed's end of a fork.
-		at := born.state.Header.FirstLiveSeq
-		if c.kind == session.Fork {
+		at := born.State.Header.FirstLiveSeq
+		if c.Kind == session.Fork {
 			at++
-			if got := born.events[at-1].Type; at == 1 || got != session.TypeEndSeed {
+			if got := born.Events[at-1].Type; at == 1 || got != session.TypeEndSeed {
 				t.Fatalf("event %d of a fork is %s, want the seed's end", at-1, got)
 			}
 		}
-		same(t, "the child's policy events", born.own(), []string{fmt.Sprintf("%d %s", at, pin)})
-		if born.state.Knobs.Sandbox.Set() {
-			t.Errorf("the sandbox fold is %+v, want empty", born.state.Knobs.Sandbox)
+		same(t, "the child's policy events", born.Own(), []string{fmt.Sprintf("%d %s", at, pin)})
+		if born.State.Knobs.Sandbox.Set() {
+			t.Errorf("the sandbox fold is %+v, want empty", born.State.Knobs.Sandbox)
 		}
-		born.wantMode(d, session.WorkspaceWrite)
+		wantMode(t, born, d, session.WorkspaceWrite)
 		// A later change of the default reaches the child.
-		born.wantMode(deploy(t, defaults(session.ReadOnly, session.Ask)), session.ReadOnly)
+		wantMode(t, born, deploy(t, defaults(session.ReadOnly, session.Ask)), session.ReadOnly)
 	})
 }
 
 func TestINH09_CaptureNoDefaultNoGrant(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, defaults(session.WorkspaceWrite, session.Ask))
-	l := newRoot(t).sandbox(session.ReadOnly)
-	id := l.open("bash")
-	l.grant(d, policy.Call{ID: id, Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed"})
-	l.finish()
-	born := l.mustDelegate(d, child{kind: session.Fork})
-	same(t, "the child's policy events", ungrounded(born.own()), []string{"sandbox/mode read-only delegation", pin})
-	born.wantMode(d, session.ReadOnly)
+	l := newRoot(t).Sandbox(session.ReadOnly)
+	id := l.Open("bash")
+	grant(t, l, d, policy.Call{ID: id, Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed"})
+	l.Finish()
+	born := l.MustDelegate(d, child{Kind: session.Fork})
+	same(t, "the child's policy events", ungrounded(born.Own()), []string{"sandbox/mode read-only delegation", pin})
+	wantMode(t, born, d, session.ReadOnly)
 }
 
 // ungrounded drops the seqs.
@@ -143,15 +143,15 @@ func TestINH10_CaptureBeatsStaleForkPrefix(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
 	l := newRoot(t, sandbox(session.WorkspaceWrite))
-	l.open("read")
-	l.finish()
-	l.sandbox(session.ReadOnly)
-	born := l.mustDelegate(d, child{kind: session.Fork})
-	if s, ok := born.events[0].Payload.(*session.SandboxSwitch); !ok || s.Mode != session.WorkspaceWrite {
-		t.Fatalf("the prefix starts with %s, want the stale switch", born.events[0].Line)
+	l.Open("read")
+	l.Finish()
+	l.Sandbox(session.ReadOnly)
+	born := l.MustDelegate(d, child{Kind: session.Fork})
+	if s, ok := born.Events[0].Payload.(*session.SandboxSwitch); !ok || s.Mode != session.WorkspaceWrite {
+		t.Fatalf("the prefix starts with %s, want the stale switch", born.Events[0].Line)
 	}
-	same(t, "the child's policy events", ungrounded(born.own()), []string{"sandbox/mode read-only delegation", pin})
-	born.wantMode(d, session.ReadOnly)
+	same(t, "the child's policy events", ungrounded(born.Own()), []string{"sandbox/mode read-only delegation", pin})
+	wantMode(t, born, d, session.ReadOnly)
 }
 
 func TestINH12_CaptureSiblingIdentity(t *testing.T) {
@@ -164,19 +164,19 @@ func TestINH12_CaptureSiblingIdentity(t *testing.T) {
 		t.Run(string(tt[0])+" in the prefix", func(t *testing.T) {
 			t.Parallel()
 			l := newRoot(t)
-			l.choose(d, tt[0])
-			l.open("read")
-			l.finish()
-			l.choose(d, tt[1])
-			born := l.mustDelegate(d, child{kind: session.Fork})
+			choose(t, l, d, tt[0])
+			l.Open("read")
+			l.Finish()
+			choose(t, l, d, tt[1])
+			born := l.MustDelegate(d, child{Kind: session.Fork})
 			var seen []session.Preset
-			for _, e := range born.events {
+			for _, e := range born.Events {
 				if p, ok := e.Payload.(*session.PresetSwitch); ok {
 					seen = append(seen, p.Preset)
 				}
 			}
 			same(t, "identities in the child's log", seen, tt[:])
-			if got := policy.Current(born.state.Knobs, d); got != tt[1] {
+			if got := policy.Current(born.State.Knobs, d); got != tt[1] {
 				t.Errorf("current is %q, want %q", got, tt[1])
 			}
 		})
@@ -186,49 +186,49 @@ func TestINH12_CaptureSiblingIdentity(t *testing.T) {
 func TestINH13_CaptureYieldsToSwitchInChild(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
-	born := newRoot(t).sandbox(session.ReadOnly).mustDelegate(d, child{})
-	w, err := policy.SwitchSandbox(born.state, d, session.WorkspaceWrite, alice)
+	born := newRoot(t).Sandbox(session.ReadOnly).MustDelegate(d, child{})
+	w, err := policy.SwitchSandbox(born.State, d, session.WorkspaceWrite, alice)
 	if err != nil {
 		t.Fatalf("SwitchSandbox: %v", err)
 	}
-	born.add(session.ClassPolicy, w.Events...)
-	same(t, "the child's policy events", ungrounded(born.own()), []string{"sandbox/mode read-only delegation", pin, "sandbox/mode workspace-write"})
-	born.wantMode(d, session.WorkspaceWrite)
+	born.Add(session.ClassPolicy, w.Events...)
+	same(t, "the child's policy events", ungrounded(born.Own()), []string{"sandbox/mode read-only delegation", pin, "sandbox/mode workspace-write"})
+	wantMode(t, born, d, session.WorkspaceWrite)
 }
 
 func TestINH14_CaptureOfGrandchild(t *testing.T) {
 	t.Parallel()
 	d := deploy(t, defaults(session.DangerFullAccess, session.Ask))
-	root := newRoot(t).sandbox(session.ReadOnly)
-	c := root.mustDelegate(d, child{})
+	root := newRoot(t).Sandbox(session.ReadOnly)
+	c := root.MustDelegate(d, child{})
 	// Nothing that the root does from here on is seen by its grandchild.
-	root.sandbox(session.DangerFullAccess)
-	g := c.mustDelegate(d, child{})
-	same(t, "the grandchild's policy events", g.own(), []string{"0 sandbox/mode read-only delegation", "1 " + pin})
-	g.wantMode(d, session.ReadOnly)
+	root.Sandbox(session.DangerFullAccess)
+	g := c.MustDelegate(d, child{})
+	same(t, "the grandchild's policy events", g.Own(), []string{"0 sandbox/mode read-only delegation", "1 " + pin})
+	wantMode(t, g, d, session.ReadOnly)
 }
 
 func TestINH16_CaptureIsASnapshot(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
-	l := newRoot(t).sandbox(session.ReadOnly)
-	first := l.mustDelegate(d, child{})
-	length := len(first.events)
-	l.sandbox(session.WorkspaceWrite)
-	first.wantMode(d, session.ReadOnly)
-	if len(first.events) != length {
-		t.Errorf("the child's log grew from %d to %d", length, len(first.events))
+	l := newRoot(t).Sandbox(session.ReadOnly)
+	first := l.MustDelegate(d, child{})
+	length := len(first.Events)
+	l.Sandbox(session.WorkspaceWrite)
+	wantMode(t, first, d, session.ReadOnly)
+	if len(first.Events) != length {
+		t.Errorf("the child's log grew from %d to %d", length, len(first.Events))
 	}
-	second := l.mustDelegate(d, child{})
-	same(t, "a fresh snapshot", second.own(), []string{"0 sandbox/mode workspace-write delegation", "1 " + pin})
+	second := l.MustDelegate(d, child{})
+	same(t, "a fresh snapshot", second.Own(), []string{"0 sandbox/mode workspace-write delegation", "1 " + pin})
 }
 
 func TestAPR06_CaptureRejectsBeforeAnyoneIsAsked(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
-	born := newRoot(t).mustDelegate(d, child{})
-	id := born.open("bash")
-	dec, err := policy.Decide(born.state, d, policy.Call{
+	born := newRoot(t).MustDelegate(d, child{})
+	id := born.Open("bash")
+	dec, err := policy.Decide(born.State, d, policy.Call{
 		ID: id, Tool: "bash", Effect: true, Digest: "d", Escalate: session.DangerFullAccess, Justification: "needed",
 	}, tools)
 	if err != nil {
@@ -243,13 +243,13 @@ func TestAPR06_CaptureRejectsBeforeAnyoneIsAsked(t *testing.T) {
 		t.Fatalf("asked %v, outcome %q, want a rejected question", ok, outcome)
 	}
 	rec := denial.Record()
-	born.add(session.ClassTurn, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: outcome}, &rec)
+	born.Add(session.ClassTurn, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: outcome}, &rec)
 	var seen []session.Type
-	for _, e := range born.events[len(born.events)-3:] {
+	for _, e := range born.Events[len(born.Events)-3:] {
 		seen = append(seen, e.Type)
 	}
 	same(t, "the end of the log", seen, []session.Type{session.TypeApprovalAsked, session.TypeApprovalDecided, session.TypeToolDecision})
-	if c, _ := born.state.Call(id); c.State != session.CallDenied || c.Ask.Outcome != session.Rejected {
+	if c, _ := born.State.Call(id); c.State != session.CallDenied || c.Ask.Outcome != session.Rejected {
 		t.Errorf("the call folds to %+v", c)
 	}
 }

@@ -67,7 +67,7 @@ func TestSelect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, l := deploy(t, tt.change...), newRoot(t, tt.flags...)
-			w, err := policy.Select(l.state, d, tt.choose, alice)
+			w, err := policy.Select(l.State, d, tt.choose, alice)
 			if tt.code != "" {
 				refused(t, err, tt.code, "preset")
 				same(t, "events of a refusal", w.Events, []session.Payload(nil))
@@ -77,8 +77,8 @@ func TestSelect(t *testing.T) {
 				t.Fatalf("Select: %v", err)
 			}
 			same(t, "events", w.Events, tt.want)
-			l.add(session.ClassPolicy, w.Events...)
-			if got := policy.Current(l.state.Knobs, d); got != tt.choose || w.Current != tt.choose {
+			l.Add(session.ClassPolicy, w.Events...)
+			if got := policy.Current(l.State.Knobs, d); got != tt.choose || w.Current != tt.choose {
 				t.Errorf("current is %q, the answer says %q, want %q", got, w.Current, tt.choose)
 			}
 		})
@@ -102,16 +102,16 @@ func TestSelectInPinnedChild(t *testing.T) {
 	} {
 		t.Run(string(tt.choose), func(t *testing.T) {
 			t.Parallel()
-			c := newRoot(t, sandbox(session.ReadOnly)).mustDelegate(d, child{})
-			w := c.choose(d, tt.choose)
+			c := newRoot(t, sandbox(session.ReadOnly)).MustDelegate(d, child{})
+			w := choose(t, c, d, tt.choose)
 			same(t, "events", w.Events, tt.want)
-			if w.Current != tt.current || policy.Current(c.state.Knobs, d) != tt.current {
-				t.Errorf("current is %q, the answer says %q, want %q", policy.Current(c.state.Knobs, d), w.Current, tt.current)
+			if w.Current != tt.current || policy.Current(c.State.Knobs, d) != tt.current {
+				t.Errorf("current is %q, the answer says %q, want %q", policy.Current(c.State.Knobs, d), w.Current, tt.current)
 			}
 			if (w.Note != "") != tt.note {
 				t.Errorf("note %q, want one: %v", w.Note, tt.note)
 			}
-			if a := c.state.Knobs.Approval; a.Value != session.Never || a.Source != session.SourceDelegation {
+			if a := c.State.Knobs.Approval; a.Value != session.Never || a.Source != session.SourceDelegation {
 				t.Errorf("approval is %+v, want the pin", a)
 			}
 		})
@@ -134,12 +134,12 @@ func TestSwitch(t *testing.T) {
 		{session.DangerFullAccess, knobs(session.DangerFullAccess, "")},
 		{session.DangerFullAccess, nil},
 	} {
-		w, err := policy.SwitchSandbox(l.state, d, tt.mode, alice)
+		w, err := policy.SwitchSandbox(l.State, d, tt.mode, alice)
 		if err != nil {
 			t.Fatalf("SwitchSandbox %s: %v", tt.mode, err)
 		}
 		same(t, "events of "+string(tt.mode), w.Events, tt.want)
-		l.add(session.ClassPolicy, w.Events...)
+		l.Add(session.ClassPolicy, w.Events...)
 	}
 	for _, tt := range []struct {
 		policy session.ApprovalPolicy
@@ -151,19 +151,19 @@ func TestSwitch(t *testing.T) {
 		{session.Never, nil},
 		{session.Ask, knobs("", session.Ask)},
 	} {
-		w, err := policy.SwitchApproval(l.state, d, tt.policy, alice)
+		w, err := policy.SwitchApproval(l.State, d, tt.policy, alice)
 		if err != nil {
 			t.Fatalf("SwitchApproval %s: %v", tt.policy, err)
 		}
 		same(t, "events of "+string(tt.policy), w.Events, tt.want)
-		l.add(session.ClassPolicy, w.Events...)
+		l.Add(session.ClassPolicy, w.Events...)
 	}
 }
 
 // TestSwitchRefused lists what is refused by name, with nothing to append.
 func TestSwitchRefused(t *testing.T) {
 	t.Parallel()
-	s := newRoot(t).state
+	s := newRoot(t).State
 	for name, tt := range map[string]struct {
 		change []func(*policy.Settings)
 		mode   session.SandboxMode
@@ -199,13 +199,13 @@ func TestPin(t *testing.T) {
 	d := deploy(t)
 	root := newRoot(t, approval(session.Ask))
 	for _, kind := range []session.Kind{session.Spawn, session.Fork} {
-		c := root.mustDelegate(d, child{kind: kind})
-		_, err := policy.SwitchApproval(c.state, d, session.Ask, alice)
-		refused(t, err, policy.CodePinned, string(c.state.Header.ID))
-		if !strings.Contains(err.Error(), string(root.state.Header.ID)) {
+		c := root.MustDelegate(d, child{Kind: kind})
+		_, err := policy.SwitchApproval(c.State, d, session.Ask, alice)
+		refused(t, err, policy.CodePinned, string(c.State.Header.ID))
+		if !strings.Contains(err.Error(), string(root.State.Header.ID)) {
 			t.Errorf("refusal %q does not name the parent", err)
 		}
-		w, err := policy.SwitchApproval(c.state, d, session.Never, alice)
+		w, err := policy.SwitchApproval(c.State, d, session.Never, alice)
 		if err != nil {
 			t.Fatalf("tightening: %v", err)
 		}
@@ -218,32 +218,32 @@ func TestPin(t *testing.T) {
 func TestPinInPersonsFork(t *testing.T) {
 	t.Parallel()
 	d := deploy(t)
-	pinned := newRoot(t).mustDelegate(d, child{})
-	f := pinned.personFork()
-	if a := f.state.Knobs.Approval; a.Value != session.Never || a.Source != session.SourceDelegation {
+	pinned := newRoot(t).MustDelegate(d, child{})
+	f := pinned.Fork()
+	if a := f.State.Knobs.Approval; a.Value != session.Never || a.Source != session.SourceDelegation {
 		t.Fatalf("the fork's approval is %+v, want the prefix's pin", a)
 	}
-	w, err := policy.SwitchApproval(f.state, d, session.Ask, alice)
+	w, err := policy.SwitchApproval(f.State, d, session.Ask, alice)
 	if err != nil {
 		t.Fatalf("a person's fork cannot be switched: %v", err)
 	}
 	same(t, "events", w.Events, knobs("", session.Ask))
-	f.add(session.ClassPolicy, w.Events...)
+	f.Add(session.ClassPolicy, w.Events...)
 
-	c := f.mustDelegate(d, child{kind: session.Fork})
-	_, err = policy.SwitchApproval(c.state, d, session.Ask, alice)
-	refused(t, err, policy.CodePinned, string(c.state.Header.ID))
+	c := f.MustDelegate(d, child{Kind: session.Fork})
+	_, err = policy.SwitchApproval(c.State, d, session.Ask, alice)
+	refused(t, err, policy.CodePinned, string(c.State.Header.ID))
 }
 
 // TestPinInChildsPrefix: a child forked while approvals were left out carries no
 // pin of its own. The one in its prefix binds it, as it binds its parent.
 func TestPinInChildsPrefix(t *testing.T) {
 	t.Parallel()
-	pinned := newRoot(t).mustDelegate(deploy(t), child{})
-	pinned.open("read")
-	pinned.finish()
-	c := pinned.mustDelegate(deploy(t, compose(true, false, true)), child{kind: session.Fork})
-	same(t, "the child's policy events", c.own(), []string(nil))
-	_, err := policy.SwitchApproval(c.state, deploy(t), session.Ask, alice)
-	refused(t, err, policy.CodePinned, string(c.state.Header.ID))
+	pinned := newRoot(t).MustDelegate(deploy(t), child{})
+	pinned.Open("read")
+	pinned.Finish()
+	c := pinned.MustDelegate(deploy(t, compose(true, false, true)), child{Kind: session.Fork})
+	same(t, "the child's policy events", c.Own(), []string(nil))
+	_, err := policy.SwitchApproval(c.State, deploy(t), session.Ask, alice)
+	refused(t, err, policy.CodePinned, string(c.State.Header.ID))
 }

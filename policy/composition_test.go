@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -52,15 +53,15 @@ func TestINH05_CaptureInAllCompositions(t *testing.T) {
 				case !c.Presets && !c.Approvals:
 					preset = ""
 				}
-				got, err := policy.Capture(newRoot(t, tt.flags...).state, d, policy.Wish{}, tools)
+				got, err := policy.Capture(newRoot(t, tt.flags...).State, d, policy.Wish{}, tools)
 				if err != nil {
 					t.Fatalf("Capture: %v", err)
 				}
 				same(t, "events", got.Events(), handed(tt.sandbox, c.Approvals, preset))
 
-				born := newRoot(t, tt.flags...).mustDelegate(d, child{})
-				whole := newRoot(t, tt.flags...).mustDelegate(deploy(t, reviewed), child{})
-				for _, w := range wider(t, born.state, d, whole.state, deploy(t, reviewed)) {
+				born := newRoot(t, tt.flags...).MustDelegate(d, child{})
+				whole := newRoot(t, tt.flags...).MustDelegate(deploy(t, reviewed), child{})
+				for _, w := range policytest.Wider(t, born.State, d, whole.State, deploy(t, reviewed)) {
 					t.Errorf("with everything composed the child may not: %s", w)
 				}
 			})
@@ -70,55 +71,4 @@ func TestINH05_CaptureInAllCompositions(t *testing.T) {
 
 func recorded(flags []session.Payload) bool {
 	return len(flags) > 0 && flags[0].Type() == session.TypePreset
-}
-
-// wider lists the calls that one session may make and another may not, or only
-// under a narrower mode. Having to ask a person is no permission.
-func wider(t failer, s session.State, d policy.Deployment, than session.State, dThan policy.Deployment) []string {
-	t.Helper()
-	var out []string
-	for _, c := range calls() {
-		may, ok := permitted(t, s, d, c)
-		if !ok {
-			continue
-		}
-		if bound, ok := permitted(t, than, dThan, c); !ok || may.Wider(bound) {
-			out = append(out, fmt.Sprintf("%s %s wish %+v under %s (bound %q)", c.Tool, c.Escalate, c.Wish, may, bound))
-		}
-	}
-	return out
-}
-
-// calls are all that an adversary could try: every tool, every escalation, every
-// narrowing of a delegation.
-func calls() []policy.Call {
-	modes := append([]session.SandboxMode{""}, session.SandboxModes()...)
-	var out []policy.Call
-	for _, tool := range tools {
-		for _, m := range modes {
-			c := policy.Call{ID: "1.1.0", Tool: tool, Effect: tool != "read", Digest: "d", Escalate: m}
-			if m != "" {
-				c.Justification = "let me"
-			}
-			if tool != session.ToolDelegate {
-				out = append(out, c)
-				continue
-			}
-			for _, narrow := range modes {
-				c.Wish = &policy.Wish{Sandbox: narrow}
-				out = append(out, c)
-			}
-		}
-	}
-	return out
-}
-
-func permitted(t failer, s session.State, d policy.Deployment, c policy.Call) (session.SandboxMode, bool) {
-	t.Helper()
-	dec, err := policy.Decide(s, d, c, tools)
-	if err != nil {
-		t.Fatalf("decide %+v: %v", c, err)
-	}
-	p, ok := dec.(policy.Permit)
-	return p.Mode(), ok
 }

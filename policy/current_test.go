@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -30,8 +31,8 @@ func TestCurrent(t *testing.T) {
 		"auto recorded, defaults do not fit":     {flags: named(session.PresetAuto, "", ""), want: session.PresetReadOnly},
 		"drifted onto another row":               {flags: named(session.PresetReadOnly, session.WorkspaceWrite, ""), want: session.PresetWorkspaceWrite},
 		"an unknown name is never current":       {flags: named("gone", session.ReadOnly, session.Ask), want: session.PresetReadOnly},
-		"first row that fits, in table order":    {change: set(row("first", session.ReadOnly, session.Ask, 0)), want: "first"},
-		"a recorded row before an earlier one":   {change: set(row("first", session.ReadOnly, session.Ask, 0)), flags: named(session.PresetReadOnly, "", ""), want: session.PresetReadOnly},
+		"first row that fits, in table order":    {change: set(policytest.Row("first", session.ReadOnly, session.Ask, 0)), want: "first"},
+		"a recorded row before an earlier one":   {change: set(policytest.Row("first", session.ReadOnly, session.Ask, 0)), flags: named(session.PresetReadOnly, "", ""), want: session.PresetReadOnly},
 		"presets left out, nothing recorded":     {change: set(compose(true, true, false), full), want: session.PresetCustom},
 		"presets left out, auto recorded":        {change: set(compose(true, true, false)), flags: named(session.PresetAuto, session.DangerFullAccess, session.Never), want: session.PresetAuto},
 		"presets left out, recorded and drifted": {change: set(compose(true, true, false)), flags: named(session.PresetAuto, session.ReadOnly, session.Never), want: session.PresetCustom},
@@ -44,8 +45,8 @@ func TestCurrent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := newRoot(t, tt.flags...)
-			if got := policy.Current(l.state.Knobs, deploy(t, tt.change...)); got != tt.want {
-				t.Errorf("Current after %v = %q, want %q", l.own(), got, tt.want)
+			if got := policy.Current(l.State.Knobs, deploy(t, tt.change...)); got != tt.want {
+				t.Errorf("Current after %v = %q, want %q", l.Own(), got, tt.want)
 			}
 		})
 	}
@@ -63,22 +64,22 @@ func TestPRE03_CurrentSiblingIdentities(t *testing.T) {
 			t.Parallel()
 			d := deploy(t, reviewed)
 			l := newRoot(t)
-			l.choose(d, tt[0])
-			l.choose(d, tt[1])
-			same(t, "own policy events", l.own(), []string{
+			choose(t, l, d, tt[0])
+			choose(t, l, d, tt[1])
+			same(t, "own policy events", l.Own(), []string{
 				"1 permission/preset " + string(tt[0]), "2 sandbox/mode danger-full-access", "3 approval/policy never",
 				"4 permission/preset " + string(tt[1]),
 			})
-			if got := policy.Current(l.state.Knobs, d); got != tt[1] {
+			if got := policy.Current(l.State.Knobs, d); got != tt[1] {
 				t.Errorf("Current = %q, want %q", got, tt[1])
 			}
 			// Once a knob moves the identity is not current, and no other takes its place.
-			l.sandbox(session.WorkspaceWrite)
-			if got := policy.Current(l.state.Knobs, d); got != session.PresetCustom {
+			l.Sandbox(session.WorkspaceWrite)
+			if got := policy.Current(l.State.Knobs, d); got != session.PresetCustom {
 				t.Errorf("Current after a switch = %q, want custom", got)
 			}
-			l.sandbox(session.DangerFullAccess)
-			if got := policy.Current(l.state.Knobs, d); got != tt[1] {
+			l.Sandbox(session.DangerFullAccess)
+			if got := policy.Current(l.State.Knobs, d); got != tt[1] {
 				t.Errorf("Current after switching back = %q, want %q", got, tt[1])
 			}
 		})
@@ -86,25 +87,17 @@ func TestPRE03_CurrentSiblingIdentities(t *testing.T) {
 }
 
 // choose selects a preset as a person does.
-func (l *log) choose(d policy.Deployment, p session.Preset) policy.Wished {
-	l.t.Helper()
-	w, err := policy.Select(l.state, d, p, alice)
+func choose(t *testing.T, l *log, d policy.Deployment, p session.Preset) policy.Wished {
+	t.Helper()
+	w, err := policy.Select(l.State, d, p, alice)
 	if err != nil {
-		l.t.Fatalf("select %s: %v", p, err)
+		t.Fatalf("select %s: %v", p, err)
 	}
-	l.add(session.ClassPolicy, w.Events...)
+	l.Add(session.ClassPolicy, w.Events...)
 	return w
 }
 
 func set(c ...func(*policy.Settings)) []func(*policy.Settings) { return c }
-
-// row puts a row of its own into the preset table.
-func row(name session.Preset, m session.SandboxMode, p session.ApprovalPolicy, at int) func(*policy.Settings) {
-	return func(s *policy.Settings) {
-		b := policy.Bundle{Name: name, Sandbox: m, Approval: p}
-		s.Presets = append(append(append([]policy.Bundle{}, s.Presets[:at]...), b), s.Presets[at:]...)
-	}
-}
 
 // knobs are creation flags; an empty value is none.
 func knobs(m session.SandboxMode, p session.ApprovalPolicy) []session.Payload {

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -55,7 +56,7 @@ func (s *script) run(d *datadriven.TestData) string {
 	case "deployment":
 		s.deployment = deploy(s.t, s.settings(d)...)
 	case "root":
-		s.log = newSurface(s.t, session.Surface(word(d, "surface", "any")))
+		s.log = policytest.NewTree(s.t, 0, 0).Root(session.Surface(word(d, "surface", "any")))
 	case "switch":
 		return s.change(d)
 	case "child":
@@ -69,9 +70,9 @@ func (s *script) run(d *datadriven.TestData) string {
 		return s.decide(d)
 	case "answer":
 		ask := s.asked()
-		s.log.add(session.ClassInbox, &session.ApprovalDecided{ID: ask.ID, Outcome: session.Outcome(d.CmdArgs[0].Key), By: &alice})
+		s.log.Add(session.ClassInbox, &session.ApprovalDecided{ID: ask.ID, Outcome: session.Outcome(d.CmdArgs[0].Key), By: &alice})
 	case "interrupt":
-		s.log.add(session.ClassInbox, &session.Interrupt{ID: "i", Turn: s.log.state.Turn, By: &alice})
+		s.log.Add(session.ClassInbox, &session.Interrupt{ID: "i", Turn: s.log.State.Turn, By: &alice})
 	default:
 		d.Fatalf(s.t, "unknown command %s", d.Cmd)
 	}
@@ -109,46 +110,46 @@ func (s *script) change(d *datadriven.TestData) string {
 		var err error
 		switch v := a.SingleVal(s.t); a.Key {
 		case "sandbox":
-			w, err = policy.SwitchSandbox(s.log.state, s.deployment, session.SandboxMode(v), alice)
+			w, err = policy.SwitchSandbox(s.log.State, s.deployment, session.SandboxMode(v), alice)
 		case "approval":
-			w, err = policy.SwitchApproval(s.log.state, s.deployment, session.ApprovalPolicy(v), alice)
+			w, err = policy.SwitchApproval(s.log.State, s.deployment, session.ApprovalPolicy(v), alice)
 		case "preset":
-			w, err = policy.Select(s.log.state, s.deployment, session.Preset(v), alice)
+			w, err = policy.Select(s.log.State, s.deployment, session.Preset(v), alice)
 		}
 		if err != nil {
 			return fmt.Sprintf("refused %s\n", policy.CodeOf(err))
 		}
-		s.log.add(session.ClassPolicy, w.Events...)
+		s.log.Add(session.ClassPolicy, w.Events...)
 	}
-	return strings.Join(s.log.own(), "\n") + "\n"
+	return strings.Join(s.log.Own(), "\n") + "\n"
 }
 
 func (s *script) child(d *datadriven.TestData) string {
 	s.t.Helper()
 	s.finish()
-	c := child{wish: wish(d)}
+	c := child{Wish: wish(d)}
 	if d.HasArg("fork") {
-		c.kind = session.Fork
+		c.Kind = session.Fork
 	}
-	born, dec := s.log.delegate(s.deployment, c)
+	born, dec := s.log.Delegate(s.deployment, c)
 	if born == nil {
 		return show(dec)
 	}
 	s.log = born
-	return strings.Join(born.own(), "\n") + "\n"
+	return strings.Join(born.Own(), "\n") + "\n"
 }
 
 func (s *script) open(d *datadriven.TestData) {
 	s.t.Helper()
 	s.finish()
 	s.tool = d.CmdArgs[0].Key
-	s.call = s.log.open(s.tool)
+	s.call = s.log.Open(s.tool)
 }
 
 func (s *script) finish() {
 	s.t.Helper()
-	if s.log.state.Open != nil {
-		s.log.finish()
+	if s.log.State.Open != nil {
+		s.log.Finish()
 	}
 }
 
@@ -165,7 +166,7 @@ func (s *script) decide(d *datadriven.TestData) string {
 		w := wish(d)
 		c.Wish = &w
 	}
-	dec, err := policy.Decide(s.log.state, s.deployment, c, tools)
+	dec, err := policy.Decide(s.log.State, s.deployment, c, tools)
 	if refusal, ok := errors.AsType[*policy.RefusalError](err); ok {
 		return fmt.Sprintf("not decided: %s\n", refusal.Code)
 	}
@@ -184,22 +185,22 @@ func (s *script) append(dec policy.Decision) {
 	switch dec := dec.(type) {
 	case policy.Permit:
 		if s.tool != session.ToolDelegate {
-			s.log.add(session.ClassTurn, &rec)
+			s.log.Add(session.ClassTurn, &rec)
 		}
 	case policy.Denial:
 		if ask, outcome, ok := dec.Asked(); ok {
-			s.log.add(session.ClassTurn, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: outcome})
+			s.log.Add(session.ClassTurn, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: outcome})
 		}
-		s.log.add(session.ClassTurn, &rec)
+		s.log.Add(session.ClassTurn, &rec)
 	case policy.Question:
 		ask := dec.Ask()
-		s.log.add(session.ClassTurn, &rec, &ask)
+		s.log.Add(session.ClassTurn, &rec, &ask)
 	}
 }
 
 func (s *script) asked() session.Question {
 	s.t.Helper()
-	c, ok := s.log.state.Call(s.call)
+	c, ok := s.log.State.Call(s.call)
 	if !ok || c.Ask == nil {
 		s.t.Fatalf("call %s has no question", s.call)
 	}

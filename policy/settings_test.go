@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -31,7 +32,7 @@ func TestDefaultSettings(t *testing.T) {
 func TestSettingsRoundTrip(t *testing.T) {
 	t.Parallel()
 	want := policy.DefaultSettings()
-	row("mine", session.WorkspaceWrite, session.Never, 1)(&want)
+	policytest.Row("mine", session.WorkspaceWrite, session.Never, 1)(&want)
 	want.Reviewer, want.Composition.Presets = policy.DelegateOnly, false
 	b, err := want.Encode()
 	if err != nil {

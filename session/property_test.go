@@ -119,7 +119,7 @@ func TestPropertyAnySplitIntoRecords(t *testing.T) {
 		for _, id := range log.Sessions {
 			s, events := begin(t, log, r, id)
 			for len(events) > 0 {
-				n := splitAt(s, events, rapid.IntRange(1, len(events)).Draw(t, "split"))
+				n := sessiontest.Split(s, events, rapid.IntRange(1, len(events)).Draw(t, "split"))
 				sec := session.Section{Session: id, Class: events[0].Class, Seq: s.Next, Before: s.Link, Events: events[:n]}
 				next, err := session.FoldSection(s, sec)
 				if err != nil {
@@ -153,30 +153,6 @@ func begin(t *rapid.T, log sessiontest.Log, r *sessiontest.Replica, id session.I
 	}
 	t.Fatalf("no genesis of %s", id)
 	return session.State{}, nil
-}
-
-// splitAt returns how many of the next n events may be one record: events of one
-// class, a claim first only, an assistant message with all its calls.
-func splitAt(s session.State, events []session.Event, n int) int {
-	end := 0
-	for i, e := range events {
-		claim := e.Type == session.TypeClaim
-		if i > 0 && (claim || e.Class != events[0].Class) {
-			break
-		}
-		next, err := session.Fold(s, e)
-		if err != nil {
-			break
-		}
-		s = next
-		if s.Open == nil || s.Open.Due == 0 {
-			end = i + 1
-			if end >= n {
-				break
-			}
-		}
-	}
-	return end
 }
 
 // I9: the policy in the state equals a fold from zero. This one is written from

@@ -181,18 +181,6 @@ func family(t testing.TB) *tape {
 	return tp
 }
 
-func TestMirrorAgreesWithAFoldFromZero(t *testing.T) {
-	t.Parallel()
-	for _, size := range []int{1, 3, 512} {
-		tp := family(t)
-		s := open(t, sessionstore.Config{})
-		for chunk := range slices.Chunk(tp.raws, size) {
-			apply(t, s, chunk)
-		}
-		agree(t, s, tp)
-	}
-}
-
 func TestReopenedMirrorAgrees(t *testing.T) {
 	t.Parallel()
 	tp := family(t)
