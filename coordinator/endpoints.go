@@ -33,10 +33,10 @@ func (c *Coordinator) endpoints() []endpoint {
 		api(client.MethodConfigSet, Admin, func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet),
 		api(client.MethodConfigHistory, Viewer, headAlone, c.configHistory),
 
-		forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate),
+		atTail(forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate)),
 		forWorkers(client.MethodSettled, func(r *client.SettledRequest) client.Head { return r.Head }, c.settled),
-		forWorkers(client.MethodEmpty, func(r *client.EmptyRequest) client.Head { return r.Head }, c.empty),
-		forWorkers(client.MethodCold, func(r *client.ColdRequest) client.Head { return r.Head }, c.cold),
+		atTail(forWorkers(client.MethodEmpty, func(r *client.EmptyRequest) client.Head { return r.Head }, c.empty)),
+		atTail(forWorkers(client.MethodCold, func(r *client.ColdRequest) client.Head { return r.Head }, c.cold)),
 	}
 }
 

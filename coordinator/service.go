@@ -35,6 +35,7 @@ type endpoint struct {
 	method         string
 	worker         bool
 	role           Role
+	atTail         bool // a request names what the answer must be as new as
 	request, reply any
 	handle         func(ctx context.Context, who caller, body []byte) (any, *client.Position, error)
 }
@@ -58,6 +59,13 @@ func api[In, Out any](name string, role Role, head func(*In) client.Head, fn met
 // forWorkers makes an endpoint for workers.
 func forWorkers[In, Out any](name string, head func(*In) client.Head, fn method[In, Out]) endpoint {
 	return endpoint{method: name, worker: true, request: new(In), reply: new(Out), handle: on(name, head, fn)}
+}
+
+// atTail is an endpoint whose requests name a tail, so that it is not for the
+// mirror to have reached all that the caller was ever told.
+func atTail(e endpoint) endpoint {
+	e.atTail = true
+	return e
 }
 
 // on makes an endpoint's handler out of a typed one. The request's version is
@@ -125,7 +133,7 @@ func (c *Coordinator) answer(ctx context.Context, e endpoint, r micro.Request) {
 	defer cancel()
 	reply := answer{Version: client.APIVersion}
 	who, err := c.authenticate(e, r)
-	if err == nil {
+	if err == nil && !e.atTail {
 		err = c.reach(ctx, r.Headers().Values(client.HeaderAfter))
 	}
 	if err == nil {

@@ -79,6 +79,7 @@ type batch struct {
 	partition int
 	working   map[session.ID]*work
 	touched   []*work
+	added     map[session.ID]int // sessions, by root
 	alarms    []session.Alarm
 	err       error // of a lookup that has no error of its own
 }
@@ -92,13 +93,13 @@ type work struct {
 }
 
 func (s *Store) newBatch(partition int) *batch {
-	return &batch{s: s, b: s.db.NewIndexedBatch(), partition: partition, working: make(map[session.ID]*work)}
+	return &batch{s: s, b: s.db.NewIndexedBatch(), partition: partition, working: make(map[session.ID]*work), added: make(map[session.ID]int)}
 }
 
 func (b *batch) commit(raws []session.Raw, mark Watermark) error {
 	err := b.fill(raws, mark)
 	if err == nil {
-		err = b.b.Commit(pebble.NoSync)
+		err = b.s.trees.commit(b.added, func() error { return b.b.Commit(pebble.NoSync) })
 	}
 	if cerr := b.b.Close(); err == nil {
 		err = cerr
@@ -160,6 +161,8 @@ func (b *batch) index(w *work) error {
 				return err
 			}
 		}
+	} else {
+		b.added[w.ID.Root()]++
 	}
 	for _, k := range w.indexKeys() {
 		if err := b.b.Set(k, nil, nil); err != nil {

@@ -173,13 +173,16 @@ func preOrder(rows []row) []Entry {
 	return out
 }
 
-// TreeSize counts the sessions of a tree.
-func (s *Store) TreeSize(root session.ID) (n int, err error) {
-	err = s.read(func(snap snapshot) error {
-		return scan(snap, ofSession(spaceTree, root), nil, func(_, _ []byte) error {
-			n++
-			return nil
+// TreeSize is how many sessions a tree has.
+func (s *Store) TreeSize(root session.ID) (int, error) {
+	n, err := s.trees.size(root, func() (n int, err error) {
+		err = s.read(func(snap snapshot) error {
+			return scan(snap, ofSession(spaceTree, root), nil, func(_, _ []byte) error {
+				n++
+				return nil
+			})
 		})
+		return n, err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("size of tree %s: %w", root, err)

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -76,12 +75,8 @@ func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
 // own: a server adds others, depending on how a record is read.
 func recordHash(raw session.Raw) string {
 	h := sha256.New()
-	put := func(s string) {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		_, _ = io.WriteString(h, s) // a hash never fails
-	}
+	var room [128]byte
+	put := func(s string) { h.Write(append(binary.BigEndian.AppendUint64(room[:0], uint64(len(s))), s...)) }
 	put(string(raw.Address.Session))
 	put(string(raw.Address.Class))
 	put(string(raw.Address.Creator))
@@ -91,7 +86,8 @@ func recordHash(raw session.Raw) string {
 			put(raw.Headers[name])
 		}
 	}
-	put(string(raw.Body))
+	h.Write(binary.BigEndian.AppendUint64(room[:0], uint64(len(raw.Body))))
+	h.Write(raw.Body)
 	return hex.EncodeToString(h.Sum(nil))
 }
 

@@ -331,6 +331,31 @@ func TestListingReadsNoLog(t *testing.T) {
 	}
 }
 
+// The size of a tree is kept from the first question on. It is what a listing
+// counts after every record, redelivered ones and refused geneses included.
+func TestTreeSizeGoesWithTheTree(t *testing.T) {
+	t.Parallel()
+	raws := generated(t, 5, 120)
+	s := open(t, sessionstore.Config{})
+	largest := 0
+	for i := range raws {
+		apply(t, s, raws[max(i-3, 0):i+1])
+		root := raws[i].Address.Session.Root()
+		kept, err := s.TreeSize(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree, err := s.Sessions(sessionstore.ListOptions{Root: root})
+		if err != nil || kept != len(tree) {
+			t.Fatalf("after record %d the tree of %s has %d sessions, listed are %d (%v)", i+1, root, kept, len(tree), err)
+		}
+		largest = max(largest, kept)
+	}
+	if largest < 5 {
+		t.Errorf("the largest tree has %d sessions, too few to tell", largest)
+	}
+}
+
 func TestEqualCreationTimesAreListedById(t *testing.T) {
 	t.Parallel()
 	tp := newTape(t)

@@ -66,6 +66,7 @@ type Store struct {
 	cfg   Config
 	db    *pebble.DB
 	cache *cache
+	trees trees
 	lock  *pebble.Lock
 	users sync.WaitGroup // those between enter and leave
 	done  chan struct{}  // closed by Close, never sent on
