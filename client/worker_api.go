@@ -1,6 +1,7 @@
 package client
 
 import (
+	"encoding/json"
 	"slices"
 
 	"github.com/entail-fleet/entail/session"
@@ -44,13 +45,16 @@ type DelegateReply struct {
 	Tail     uint64            `json:"tail"`
 }
 
-// DelegateOutcome is a child and its genesis, or why there is none. A conflict
-// means that the tail has moved: fold and decide again.
+// DelegateOutcome is a child and where its genesis stands, or why there is none.
+// A conflict means that the tail has moved: fold and decide again. Line is the
+// decision as it now stands in the parent's log, so that it can be folded without
+// being read; it is left out when an earlier try of the same request wrote it.
 type DelegateOutcome struct {
-	CallID session.CallID `json:"callId"`
-	Child  session.ID     `json:"child,omitempty"`
-	Record *RawRecord     `json:"record,omitempty"`
-	Error  *Error         `json:"error,omitempty"`
+	CallID    session.CallID  `json:"callId"`
+	Child     session.ID      `json:"child,omitempty"`
+	StreamSeq uint64          `json:"streamSeq,omitempty"`
+	Line      json.RawMessage `json:"line,omitempty"`
+	Error     *Error          `json:"error,omitempty"`
 }
 
 // SettledRequest asks the coordinator to write what the end of a session's turns

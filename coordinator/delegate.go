@@ -22,9 +22,7 @@ func (c *Coordinator) delegate(ctx context.Context, who caller, in client.Delega
 	reply := client.DelegateReply{Tail: in.Tail}
 	for _, call := range in.Calls {
 		out := c.delegateOne(ctx, who, in, call, reply.Tail)
-		if out.Record != nil && out.Record.StreamSeq > reply.Tail {
-			reply.Tail = out.Record.StreamSeq
-		}
+		reply.Tail = max(reply.Tail, out.StreamSeq)
 		reply.Outcomes = append(reply.Outcomes, out)
 		if out.Error != nil {
 			break
@@ -67,11 +65,11 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 		},
 	}
 	child := session.ChildID(in.Session, call.CallID)
-	if record, err := c.born(child, order.Request); err != nil || record != nil {
+	if born, err := c.born(child, order.Request); err != nil || born > 0 {
 		if err != nil {
 			return fail(err)
 		}
-		out.Child, out.Record = child, record
+		out.Child, out.StreamSeq = child, born
 		return out
 	}
 	if err := c.treeRoom(ctx, in.Session); err != nil {
@@ -94,70 +92,53 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 		},
 	})
 	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
-		if record := c.lostRace(ctx, child, order.Request, conflict.Tail); record != nil {
-			out.Child, out.Record = child, record
+		if born := c.lostRace(ctx, child, order.Request, conflict.Tail); born > 0 {
+			out.Child, out.StreamSeq = child, born
 			return out
 		}
 	}
 	if err != nil {
 		return fail(err)
 	}
-	record, err := rawOf(done)
-	if err != nil {
-		return fail(err)
-	}
 	c.cfg.Logger.Debug("child started", slog.String("parent", string(in.Session)), slog.String("child", string(child)), slog.String("worker", who.worker))
-	out.Child, out.Record = child, &record
+	out.Child, out.StreamSeq, out.Line = child, done.StreamSeq, done.Record.Own.Events[0].Line
 	return out
 }
 
 // lostRace looks whether what moved the tail is this very delegation, committed
-// by another coordinator. If not, the conflict stands.
-func (c *Coordinator) lostRace(ctx context.Context, child session.ID, r delegation.Request, tail uint64) *client.RawRecord {
+// by another coordinator, and returns where its genesis stands. If not, the
+// conflict stands.
+func (c *Coordinator) lostRace(ctx context.Context, child session.ID, r delegation.Request, tail uint64) uint64 {
 	if c.cfg.Store.WaitFor(ctx, child.Partition(), tail) != nil {
-		return nil
+		return 0
 	}
-	record, err := c.born(child, r)
+	born, err := c.born(child, r)
 	if err != nil {
-		return nil
+		return 0
 	}
-	return record
+	return born
 }
 
 // born finds the genesis of a child that an earlier try of the same request
-// started, by anyone, before any crash (SPEC 4.5). Another request is refused.
-func (c *Coordinator) born(child session.ID, r delegation.Request) (*client.RawRecord, error) {
+// started, by anyone, before any crash (SPEC 4.5). It returns zero when there is
+// none. Another request is refused.
+func (c *Coordinator) born(child session.ID, r delegation.Request) (uint64, error) {
 	entry, err := c.cfg.Store.Session(child)
 	if errors.Is(err, session.ErrNotFound) {
-		return nil, nil //nolint:nilnil // no child yet is neither a record nor an error
+		return 0, nil
 	}
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	digest, err := delegation.Digest(r)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	if entry.State.Header.Request != digest {
-		return nil, fmt.Errorf("child %s: %w", child, delegation.ErrOtherRequest)
+		return 0, fmt.Errorf("child %s: %w", child, delegation.ErrOtherRequest)
 	}
-	var found *client.RawRecord
-	err = c.cfg.Store.Records(child, func(raw session.Raw) error {
-		if raw.Address.Class == session.ClassGenesis && raw.Address.Session == child {
-			r := client.FromRaw(raw)
-			found = &r
-			return errDone
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, errDone) {
-		return nil, err
-	}
-	return found, nil
+	return entry.Born, nil
 }
-
-// errDone ends a reading early.
-var errDone = errors.New("done")
 
 // treeRoom holds the tree to its cap. It is counted in the mirror, so the
 // delegations in flight may pass it (SPEC 4.6).
@@ -173,15 +154,6 @@ func (c *Coordinator) treeRoom(ctx context.Context, id session.ID) error {
 		return &client.Error{Code: client.CodeDenied, Message: fmt.Sprintf("the tree of %s has %d sessions, at most %d are allowed", id.Root(), size, most)}
 	}
 	return nil
-}
-
-// rawOf returns a committed record as it stands in the stream.
-func rawOf(d stream.Done) (client.RawRecord, error) {
-	headers, body, err := session.EncodeRecord(d.Record)
-	if err != nil {
-		return client.RawRecord{}, err
-	}
-	return client.FromRaw(session.Raw{StreamSeq: d.StreamSeq, Address: d.Record.Address, Headers: headers, Body: body}), nil
 }
 
 // empty is the mirror's word that nothing stands under a session's own subjects.

@@ -42,8 +42,15 @@ func TestINH01_ChildOfAReadOnlyParentStartsReadOnly(t *testing.T) {
 	if n := after.State.Next - before.Next; n != 1 {
 		t.Errorf("the parent's log grew by %d events, want its own decision only", n)
 	}
-	if r := out.Outcomes[0].Record; r == nil || r.StreamSeq != out.Tail {
-		t.Errorf("the reply does not bring the genesis at the new tail %d: %+v", out.Tail, r)
+	if at := out.Outcomes[0].StreamSeq; at != out.Tail {
+		t.Errorf("the reply says that the genesis stands at %d, the new tail is %d", at, out.Tail)
+	}
+	raw, err := d.log.Genesis(t.Context(), out.Outcomes[0].Child, root)
+	d.must(err)
+	r, err := session.DecodeRecord(raw)
+	d.must(err)
+	if line, stands := string(out.Outcomes[0].Line), string(r.Own.Events[0].Line); line != stands {
+		t.Errorf("the reply brings the decision as %s, in the log stands %s", line, stands)
 	}
 }
 

@@ -198,7 +198,9 @@ func TestINH17_InForceWhenTheStartAnswers(t *testing.T) {
 	var out client.DelegateReply
 	spec := client.DelegateSpec{Kind: session.Spawn, Mode: session.Continuable, Label: "child", Prompt: "work"}
 	d.must(d.worker.Call(t.Context(), client.MethodDelegate, d.delegations(root, spec), &out))
-	r, err := session.DecodeRecord(out.Outcomes[0].Record.Raw())
+	raw, err := d.log.Genesis(t.Context(), out.Outcomes[0].Child, "")
+	d.must(err)
+	r, err := session.DecodeRecord(raw)
 	d.must(err)
 	s, err := session.Begin(*r.Birth, session.Prefix{})
 	d.must(err)

@@ -105,3 +105,6 @@ func notNegative(field string, n int) error {
 	}
 	return nil
 }
+
+// errDone ends a reading early.
+var errDone = errors.New("done")

@@ -174,12 +174,14 @@ func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment)
 	if e := out.Outcomes[0].Error; e != nil {
 		return e
 	}
-	r, err := session.DecodeRecord(out.Outcomes[0].Record.Raw())
+	decision, err := session.DecodeEvent(out.Outcomes[0].Line)
 	if err != nil {
 		return err
 	}
 	b.open++
-	b.view.State, err = session.FoldSection(s, *r.Own)
+	decision.Session, decision.Class = b.id(), session.ClassTurn
+	decision.Link = session.EventLink(s.Link, b.id(), session.ClassTurn, decision.Line)
+	b.view.State, err = session.Fold(s, decision)
 	b.view.Tail = out.Tail
 	return err
 }
