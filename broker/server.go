@@ -15,8 +15,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// maxPayload holds the largest record (768 KiB) and its headers.
-const maxPayload = 1 << 20
+// maxPayload holds the largest record (768 KiB) and its headers, also in base64,
+// as a coordinator's answer has it.
+const maxPayload = 2 << 20
 
 // readyPoll is how often Start looks whether its context has ended.
 const readyPoll = 50 * time.Millisecond

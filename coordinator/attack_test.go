@@ -48,7 +48,7 @@ func (d *deployment) publish(f forged) uint64 {
 	msg.Header.Set(session.HeaderWriter, "worker w1 i1")
 	answer, err := nc.RequestMsg(msg, 5*time.Second)
 	d.must(err)
-	if !strings.Contains(string(answer.Data), `"seq"`) {
+	if strings.Contains(string(answer.Data), `"error"`) {
 		d.t.Fatalf("the broker answered %s", answer.Data)
 	}
 	info, err := d.log.Info(d.t.Context(), 0)

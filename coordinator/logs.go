@@ -36,7 +36,10 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 		if err != nil {
 			return nil, nil, err
 		}
-		if e.State.Next > in.From || e.Err() != nil || ctx.Err() != nil {
+		if err := e.Err(); err != nil {
+			return nil, nil, err
+		}
+		if e.State.Next > in.From || ctx.Err() != nil {
 			reply, err := c.readEvents(in, e.State.Next)
 			reply.Summary = c.summary(e)
 			return &reply, at(in.ID, e.Tail), err
@@ -177,6 +180,10 @@ func (c *Coordinator) release(ctx context.Context, who caller, in client.Release
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	// It is released when a reader has taken it for released.
+	if _, err := c.cfg.Store.View(ctx, in.ID, done.StreamSeq); err != nil {
+		return nil, nil, fmt.Errorf("the release is in the log but was not read back: %w", err)
 	}
 	return &client.ReleaseReply{Skipped: halted.Since}, at(in.ID, done.StreamSeq), nil
 }

@@ -2,6 +2,7 @@ package coordinator_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/entail-fleet/entail/broker"
@@ -79,5 +80,33 @@ func TestEventLinesArriveAsTheyAreStored(t *testing.T) {
 		if _, err := session.DecodeEvent(line); err != nil {
 			t.Errorf("%s: %v", line, err)
 		}
+	}
+}
+
+// The largest record that a log takes can be read over the service.
+func TestTheLargestRecordIsAnswered(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	size := func(n int) client.CreateRequest {
+		return client.CreateRequest{
+			Head: head, ID: newRoot(t), Cwd: "/tmp/work", Prompt: strings.Repeat("x", session.MaxPrompt),
+			Model: client.Model{Provider: "scripted", Model: "test", Script: strings.Repeat("#", n)},
+		}
+	}
+	// The limit is met by trying: what stands beside the two texts has some hundred bytes.
+	n, in := session.MaxRecord-session.MaxPrompt, client.CreateRequest{}
+	for err := error(&client.Error{Code: client.CodeTooLarge}); client.CodeOf(err) == client.CodeTooLarge; n -= 64 {
+		in = size(n)
+		err = d.api.Call(t.Context(), client.MethodCreate, in, nil)
+	}
+	var reply client.RecordsReply
+	d.must(d.api.Call(t.Context(), client.MethodRecords, client.RecordsRequest{Head: head, ID: in.ID}, &reply))
+	if len(reply.Records) != 1 || session.MaxRecord-len(reply.Records[0].Body) > 64 {
+		t.Errorf("%d records, the first of %d bytes, want one of nearly %d", len(reply.Records), len(reply.Records[0].Body), session.MaxRecord)
+	}
+	var events client.EventsReply
+	d.must(d.api.Call(t.Context(), client.MethodEvents, client.EventsRequest{Head: head, ID: in.ID}, &events))
+	if len(events.Lines) == 0 {
+		t.Error("no events")
 	}
 }

@@ -116,7 +116,7 @@ func prompts() []wrong {
 		// These fit, until their control characters are written as JSON: into a
 		// record, and into a request.
 		bad(strings.Repeat("\x01", 160<<10), "983|984|163840 bytes", "at most 786432 fit|into one record", material+"|shorten"),
-		bad(strings.Repeat("\x01", 500<<10), "3072|512000 bytes", "carries 1048576|into one record", material+"|shorten"),
+		bad(strings.Repeat("\x01", 500<<10), "3072|512000 bytes", "carries 2097152|into one record", material+"|shorten"),
 		{value: "-", says: []string{"the prompt is empty", "- to read it"}},
 		{value: "-", stdin: strings.Repeat("x", 2<<20), says: []string{"1048576 bytes", "at most 524288 fit", material}},
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/session"
@@ -42,7 +43,7 @@ func (f *follower) untilSettled(ctx context.Context) ([]client.Summary, error) {
 		grown := false
 		for _, s := range tree {
 			n, err := f.read(ctx, s)
-			if err != nil {
+			if err != nil && client.CodeOf(err) != client.CodeStopped {
 				return nil, err
 			}
 			grown = grown || n > 0
@@ -54,16 +55,30 @@ func (f *follower) untilSettled(ctx context.Context) ([]client.Summary, error) {
 		if f.settled(tree) {
 			return tree, nil
 		}
-		var wait client.EventsReply
-		if err := f.d.Call(ctx, client.MethodEvents, client.EventsRequest{
-			Head: f.d.head, ID: f.root, From: f.seen[f.root], Limit: 1, Wait: longPoll,
-		}, &wait); err != nil {
+		if err := f.wait(ctx); err != nil {
 			return nil, err
 		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+	}
+}
+
+// wait waits until the root's log grows, a while at most: the rest of the tree is
+// looked at again then.
+func (f *follower) wait(ctx context.Context) error {
+	var reply client.EventsReply
+	err := f.d.Call(ctx, client.MethodEvents, client.EventsRequest{
+		Head: f.d.head, ID: f.root, From: f.seen[f.root], Limit: 1, Wait: longPoll,
+	}, &reply)
+	if client.CodeOf(err) == client.CodeStopped { // others may be at work below it
+		select {
+		case <-time.After(longPoll * time.Millisecond):
+			err = nil
+		case <-ctx.Done():
 		}
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // read hands on what a session's log has gained since the last look. What a fork

@@ -76,6 +76,12 @@ func (l logged) describe() string {
 		return string(p.Outcome)
 	case *session.End:
 		return string(p.Outcome)
+	case *session.Interrupt:
+		return fmt.Sprintf("turn %d", p.Turn) + because(p.By, p.Reason)
+	case *session.Cancel:
+		return strings.TrimSpace(because(p.By, p.Reason))
+	case *session.Release:
+		return fmt.Sprintf("stream sequences %v are skipped", p.Skip) + because(p.By, p.Reason)
 	case *session.Descriptor:
 		return fmt.Sprintf("%s %s %q", p.Provider, p.Mode, p.Label)
 	case *session.ModelSelected:
@@ -117,6 +123,14 @@ func from(source session.Source, by *session.Party) string {
 		return " (by " + string(by.Kind) + " " + by.ID + ")"
 	}
 	return ""
+}
+
+// because says who did something, and why if they said it.
+func because(by *session.Party, reason string) string {
+	if reason == "" {
+		return from("", by)
+	}
+	return from("", by) + ": " + brief(reason)
 }
 
 // brief is the start of a text in one line without control characters.

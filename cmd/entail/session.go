@@ -268,9 +268,6 @@ func (a *app) tail(ctx context.Context, d *deployment, id session.ID, from sessi
 				return err
 			}
 		}
-		if reply.Summary.Status == client.StatusStopped && len(reply.Lines) == 0 {
-			return fmt.Errorf("session %s is stopped: %s", id, reply.Summary.Stopped)
-		}
 		from = reply.Next
 		if from >= reply.Summary.Next && (!follow || reply.Summary.Status == client.StatusEnded) {
 			return nil

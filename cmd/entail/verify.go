@@ -50,6 +50,9 @@ func (r records) Sessions(ctx context.Context) ([]session.ID, error) {
 // Rows implements verify.Mirror.
 func (r records) Rows(ctx context.Context, fn func(verify.Row) error) error {
 	return r.each(ctx, func(s client.Summary) error {
+		if s.Next == 0 {
+			return nil // its genesis was refused: there is no log to have folded
+		}
 		return fn(verify.Row{
 			ID: s.Header.ID, Next: s.Next, Link: s.Link,
 			Sandbox: s.Overrides.Sandbox, Approval: s.Overrides.Approval, Preset: s.Overrides.Preset,

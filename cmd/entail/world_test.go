@@ -105,7 +105,7 @@ func (w *world) until(says string, args ...string) {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for !strings.Contains(w.entail(args...), says) {
+	for !strings.Contains(command{args: append(args, "--dir", w.dir)}.run().out, says) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
