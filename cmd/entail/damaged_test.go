@@ -170,8 +170,16 @@ func (w *world) stopped(t *testing.T, id string, seq int, at uint64, wayOut stri
 	w.says(t, exitDone, why, "session", "ls")
 	w.says(t, exitDone, []string{id, "stopped"}, "session", "tree", id)
 	for _, args := range [][]string{
-		{"session", "tail", id}, {"session", "tail", "-f", id}, {"send", id, "hello"}, {"interrupt", id}, {"cancel", id}, {"session", "fork", id},
-		{"policy", "get", id}, {"policy", "set", id, "--sandbox", "danger-full-access"}, {"policy", "explain", id}, {"explain", id, "1.1.0"},
+		{"session", "tail", id},
+		{"session", "tail", "-f", id},
+		{"send", id, "hello"},
+		{"interrupt", id},
+		{"cancel", id},
+		{"session", "fork", id},
+		{"policy", "get", id},
+		{"policy", "set", id, "--sandbox", "danger-full-access"},
+		{"policy", "explain", id},
+		{"explain", id, "1.1.0"},
 	} {
 		w.says(t, exitFailed, append(why, "SESSION_STOPPED"), args...)
 	}
