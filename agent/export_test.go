@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"context"
+	"slices"
+	"time"
+
 	"github.com/entail-fleet/entail/agent/model"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -26,3 +30,41 @@ func Exactly(f Facts, record []session.Payload) stream.Change {
 	d := &driver{id: f.State.Header.ID, epoch: f.State.Epoch}
 	return d.exactly(f, "decide", d.epoch, record)
 }
+
+// Replicas are the sessions that a worker has in memory, for tests.
+type Replicas struct{ *replicas }
+
+// NewReplicas are those of a worker with a configuration and bounds of its own.
+func NewReplicas(cfg Config, keep time.Duration, most, bytes int) Replicas {
+	r := newReplicas(cfg.withDefaults())
+	r.keep, r.most, r.bytes = keep, most, bytes
+	return Replicas{r}
+}
+
+// Replicas are a worker's.
+func (w *Worker) Replicas() Replicas { return Replicas{w.replicas} }
+
+// Open is replicas.open.
+func (s Replicas) Open(ctx context.Context, id session.ID) (*Replica, func(), error) {
+	return s.open(ctx, id, "")
+}
+
+// Forget forgets what was used last before a time.
+func (s Replicas) Forget(before time.Time) { s.forget(before) }
+
+// Kept lists what is in memory, and about how many bytes it takes.
+func (s Replicas) Kept() (ids []session.ID, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, k := range s.all {
+		ids = append(ids, id)
+		if k.rep != nil {
+			bytes += k.rep.bytes()
+		}
+	}
+	slices.Sort(ids)
+	return ids, bytes
+}
+
+// FewEvents is fewEvents.
+const FewEvents = fewEvents

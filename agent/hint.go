@@ -6,13 +6,13 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// Stable reports whether a hint about the record at a stream sequence may be
-// acknowledged: whether nothing will ever have to be done for it (ARCHITECTURE
-// 4). It says so only for what is true in every longer log too, so that a stale
-// replica can delay an acknowledgement and lose no message. What a child's end
-// owes its parent must be settled before it is asked.
-func (r *Replica) Stable(streamSeq uint64) bool {
-	events, read := r.record(streamSeq)
+// Stable reports whether a hint about a record may be acknowledged: whether
+// nothing will ever have to be done for it (ARCHITECTURE 4). It says so only for
+// what is true in every longer log too, so that a stale replica can delay an
+// acknowledgement and lose no message. What a child's end owes its parent must be
+// settled before it is asked.
+func (r *Replica) Stable(hint session.Raw) bool {
+	events, read := r.holds(hint)
 	if !read {
 		return false
 	}

@@ -116,10 +116,11 @@ func (w *Worker) model(ctx context.Context, s session.State) (model.Client, erro
 
 // scriptText reads a script where another session's event names it.
 func (w *Worker) scriptText(ctx context.Context, id session.ID, seq session.Seq) (string, error) {
-	rep, err := OpenReplica(ctx, w.cfg.Log, id, "", nil)
+	rep, done, err := w.replicas.open(ctx, id, "")
 	if err != nil {
 		return "", err
 	}
+	defer done()
 	e, ok := Facts{Events: rep.Events()}.at(seq)
 	if m, is := e.Payload.(*session.ModelSelected); ok && is && m.Script != nil {
 		return m.Script.Text, nil

@@ -18,10 +18,11 @@ var errUntold = errors.New("the parent was not told yet")
 // and returns when the parent's log says so: a coordinator whose mirror is behind
 // sees nothing owed, and only the log is a fact.
 func (d *driver) settle(ctx context.Context, s session.State) error {
-	parent, err := OpenReplica(ctx, d.worker.cfg.Log, s.Header.ParentSession, "", nil)
+	parent, done, err := d.worker.replicas.open(ctx, s.Header.ParentSession, "")
 	if err != nil {
 		return d.untold(err)
 	}
+	defer done()
 	wait := firstWait
 	for !told(parent, s) {
 		if wait > lastWait {

@@ -83,9 +83,10 @@ func (c Config) Validate() error {
 
 // Worker takes hints from the work queue and drives the sessions they name.
 type Worker struct {
-	cfg    Config
-	pulse  *pulse
-	queues []*stream.Queue
+	cfg      Config
+	pulse    *pulse
+	replicas *replicas
+	queues   []*stream.Queue
 
 	mu      sync.Mutex // guards what follows
 	driving map[session.ID]*driver
@@ -100,7 +101,7 @@ func NewWorker(cfg Config) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	w := &Worker{
-		cfg: cfg, pulse: newPulse(cfg),
+		cfg: cfg, pulse: newPulse(cfg), replicas: newReplicas(cfg),
 		driving: map[session.ID]*driver{}, scripts: map[string]*model.Script{},
 	}
 	for p := range cfg.Partitions {
@@ -131,6 +132,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	signs.Go(func() {
 		w.pulse.run(signing, func(err error) { w.cfg.Logger.Warn("sign of life failed", slog.Any("error", err)) })
 	})
+	signs.Go(func() { w.replicas.run(signing) })
 	for slot := range w.cfg.Concurrency {
 		slots.Go(func() { w.slot(ctx, work, slot) })
 	}
@@ -238,17 +240,16 @@ func (w *Worker) driveHint(ctx context.Context, h *stream.Hint, log *slog.Logger
 		return false, errBusy
 	}
 	defer w.leave(d)
-	rep, err := OpenReplica(ctx, w.cfg.Log, h.Session, h.Address.Creator, func(a session.Alarm) {
-		log.Warn("void record", slog.String("alarm", a.String()))
-	})
+	rep, done, err := w.replicas.open(ctx, h.Session, h.Address.Creator)
 	if err != nil {
 		return false, err
 	}
+	defer done()
 	d.rep = rep
 	if err := d.drive(ctx); err != nil {
 		return false, err
 	}
-	return rep.Stable(h.StreamSeq), nil
+	return rep.Stable(h.Record()), nil
 }
 
 // enter notes that this worker drives a session, unless it does already.

@@ -44,7 +44,7 @@ const patience = 30 * time.Second
 // world is a deployment in one process: a real broker, a real coordinator with
 // its mirror, the real fence. Workers are the test's to start.
 type world struct {
-	t      *testing.T
+	t      testing.TB
 	broker natstest.Server
 	log    *stream.Log // a coordinator's, to look with
 	store  *sessionstore.Store
@@ -52,7 +52,7 @@ type world struct {
 	dir    string // the workspace
 }
 
-func newWorld(t *testing.T, change ...func(*policy.Settings)) *world {
+func newWorld(t testing.TB, change ...func(*policy.Settings)) *world {
 	t.Helper()
 	w := &world{t: t, broker: natstest.Start(t), dir: t.TempDir()}
 	w.provision(change...)
@@ -176,7 +176,7 @@ func (w *world) work(name string, concurrency int, change ...func(*agent.Config)
 }
 
 // die cuts the worker off and waits until nothing of it is left.
-func (k *worker) die(t *testing.T) {
+func (k *worker) die(t testing.TB) {
 	t.Helper()
 	k.nc.Close()
 	k.stop()
@@ -243,7 +243,7 @@ func (w *world) idle(id session.ID) session.State {
 }
 
 // eventually waits until ok holds.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()

@@ -56,7 +56,7 @@ func TestPackedRecordsAreCutOff(t *testing.T) {
 		ends[len(b)] = i + 1
 	}
 	whole := 0
-	for n := range len(b) {
+	for n := range b {
 		if at, ok := ends[n]; ok {
 			whole = at
 			continue
