@@ -65,24 +65,38 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 		},
 	}
 	child := session.ChildID(in.Session, call.CallID)
-	if born, err := c.born(child, order.Request); err != nil || born > 0 {
-		if err != nil {
+	done, seen, err := c.commit(ctx, in.Session, order, tail)
+	if err != nil {
+		born, other := c.born(ctx, child, order.Request, seen)
+		if other != nil {
+			return fail(other)
+		}
+		if born == 0 {
 			return fail(err)
 		}
 		out.Child, out.StreamSeq = child, born
 		return out
 	}
-	if err := c.treeRoom(ctx, in.Session); err != nil {
-		return fail(err)
+	c.cfg.Logger.Debug("child started", slog.String("parent", string(in.Session)), slog.String("child", string(child)), slog.String("worker", who.worker))
+	out.Child, out.StreamSeq, out.Line = child, done.StreamSeq, done.Record.Own.Events[0].Line
+	return out
+}
+
+// commit appends a delegation at exactly a tail. Seen is the newest tail of the
+// parent that was met.
+func (c *Coordinator) commit(ctx context.Context, parent session.ID, order delegation.Order, tail uint64) (done stream.Done, seen uint64, err error) {
+	if err := c.treeRoom(ctx, parent); err != nil {
+		return stream.Done{}, tail, err
 	}
-	done, err := c.appendAfter(ctx, in.Session, tail, stream.Change{
-		Name: "delegate call " + string(call.CallID), Once: true,
+	seen = tail
+	done, err = c.appendAfter(ctx, parent, tail, stream.Change{
+		Name: "delegate call " + string(order.CallID), Once: true,
 		Genesis: func(v session.View) (session.Record, error) {
 			if v.State.Header.ID == "" {
 				return session.Record{}, session.ErrNotFound
 			}
-			if v.Tail != tail {
-				return session.Record{}, &session.ConflictError{Session: in.Session, Want: tail, Tail: v.Tail}
+			if seen = max(seen, v.Tail); v.Tail != tail {
+				return session.Record{}, &session.ConflictError{Session: parent, Want: tail, Tail: v.Tail}
 			}
 			d := c.settings()
 			if order.Decision.Revision > d.Revision {
@@ -92,37 +106,19 @@ func (c *Coordinator) delegateOne(ctx context.Context, who caller, in client.Del
 		},
 	})
 	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
-		if born := c.lostRace(ctx, child, order.Request, conflict.Tail); born > 0 {
-			out.Child, out.StreamSeq = child, born
-			return out
-		}
+		seen = max(seen, conflict.Tail)
 	}
-	if err != nil {
-		return fail(err)
-	}
-	c.cfg.Logger.Debug("child started", slog.String("parent", string(in.Session)), slog.String("child", string(child)), slog.String("worker", who.worker))
-	out.Child, out.StreamSeq, out.Line = child, done.StreamSeq, done.Record.Own.Events[0].Line
-	return out
-}
-
-// lostRace looks whether what moved the tail is this very delegation, committed
-// by another coordinator, and returns where its genesis stands. If not, the
-// conflict stands.
-func (c *Coordinator) lostRace(ctx context.Context, child session.ID, r delegation.Request, tail uint64) uint64 {
-	if c.cfg.Store.WaitFor(ctx, child.Partition(), tail) != nil {
-		return 0
-	}
-	born, err := c.born(child, r)
-	if err != nil {
-		return 0
-	}
-	return born
+	return done, seen, err
 }
 
 // born finds the genesis of a child that an earlier try of the same request
-// started, by anyone, before any crash (SPEC 4.5). It returns zero when there is
-// none. Another request is refused.
-func (c *Coordinator) born(child session.ID, r delegation.Request) (uint64, error) {
+// started, by anyone, before any crash (SPEC 4.5): what was refused now may have
+// been done then. It looks in a mirror that has reached a tail, and returns zero
+// when there is none. Another request is refused.
+func (c *Coordinator) born(ctx context.Context, child session.ID, r delegation.Request, tail uint64) (uint64, error) {
+	if c.cfg.Store.WaitFor(ctx, child.Partition(), tail) != nil {
+		return 0, nil // then why the commit failed is the answer
+	}
 	entry, err := c.cfg.Store.Session(child)
 	if errors.Is(err, session.ErrNotFound) {
 		return 0, nil
