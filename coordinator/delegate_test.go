@@ -226,6 +226,24 @@ func TestSPEC4_6_CapsHold(t *testing.T) {
 	}
 }
 
+// A retry finds its child, also where the child itself has used up the room.
+func TestSPEC4_5_RetryUnderAMetCap(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1, func(s *policy.Settings) { s.Caps = policy.Caps{Depth: 1, Live: 1, Tree: 2, Inbox: 256} })
+	root := d.root()
+	d.claim(root)
+	d.step(root, 1)
+	in := d.delegations(root, client.DelegateSpec{Kind: session.Spawn, Mode: session.Continuable, Label: "child", Prompt: "work"})
+	for try := range 3 {
+		var out client.DelegateReply
+		d.must(d.worker.Call(t.Context(), client.MethodDelegate, in, &out))
+		d.catchUp()
+		if o := out.Outcomes[0]; o.Child != session.ChildID(root, in.Calls[0].CallID) || o.StreamSeq == 0 || o.Error != nil {
+			t.Errorf("try %d gave %+v, want the child", try, o)
+		}
+	}
+}
+
 // A child's end reaches its parent's log exactly once, whoever asks how often.
 func TestSPEC7_3_OneNoticeForEachEnd(t *testing.T) {
 	t.Parallel()
