@@ -359,7 +359,7 @@ func TestSilentCoordinatorIsSaidOnce(t *testing.T) {
 	k := w.work("w1", 2)
 	var ids []session.ID
 	for range sessions {
-		ids = append(ids, w.root("sessions:\n  root:\n"+steps(4)+"    - text: done\n"))
+		ids = append(ids, w.root("sessions:\n  root:\n"+steps(8)+"    - text: done\n"))
 	}
 	for _, id := range ids {
 		w.idle(id)

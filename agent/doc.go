@@ -7,8 +7,12 @@
 // A turn is a state machine over the log. [Next] looks at what a log folds to
 // and says what is to be done; a driver does it and looks again. Nothing that
 // matters is kept anywhere else, so any worker goes on where another one died.
-// [Replica] reads one session's log, [Worker] takes hints from the work queue and
-// drives the sessions they name.
+// [Replica] is one session's log in memory, [Worker] takes hints from the work queue
+// and drives the sessions they name.
+//
+// A worker keeps the logs it worked on for a lease and reads on from there, at most
+// 256 of them in 64 MiB beside those that it works on; what ended is forgotten at
+// once. A long log that it does not have it reads from a coordinator's mirror.
 //
 // # What the package promises
 //
@@ -21,6 +25,9 @@
 //   - A turn that waits for a child is parked in the log and holds no worker.
 //   - A hint is acknowledged on a stable fact only (ARCHITECTURE 4): a stale fold
 //     can delay an acknowledgement, never lose a message.
+//   - A log that was kept, or given by a coordinator, is believed when a record
+//     that JetStream gives links to it, and not before. One that the stream
+//     contradicts is a loss, and its session is refused.
 //   - A foreign claim, an interrupt, a cancel or the end of the lease ends what
 //     runs.
 //

@@ -107,14 +107,14 @@ func (s *replicas) again(ctx context.Context, old *Replica, creator session.ID) 
 		}
 	}
 	// Void records do not link, and a genesis alone leaves no tail.
-	rep, err := OpenReplica(ctx, s.log, old.id, creator, s.alarm)
-	if err != nil {
-		return nil, err
-	}
-	if !rep.extends(was) {
+	rep, err := s.readStream(ctx, old.id, creator)
+	switch {
+	case errors.Is(err, session.ErrNotFound):
+		return nil, lossOf(was, tail, errors.New("its genesis is gone"))
+	case err == nil && !rep.extends(was):
 		return nil, lossOf(was, tail, errors.New("the stream holds another history than was read from it"))
 	}
-	return rep, nil
+	return rep, err
 }
 
 // lossOf is the error of a log that was longer, or another one.
@@ -148,7 +148,12 @@ func (s *replicas) read(ctx context.Context, id, creator session.ID) (*Replica, 
 				slog.String("session", string(id)), slog.Any("error", err))
 		}
 	}
-	return OpenReplica(ctx, s.log, id, creator, s.alarm)
+	return s.readStream(ctx, id, creator)
+}
+
+func (s *replicas) readStream(ctx context.Context, id, creator session.ID) (*Replica, error) {
+	rep := newReplica(s.log, id, s.alarm)
+	return rep, rep.load(ctx, fromStream{s.log}, creator, 0)
 }
 
 func (s *replicas) alarm(a session.Alarm) {
