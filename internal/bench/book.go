@@ -192,19 +192,15 @@ func (s *shelf) next() *book {
 	return s.books[0]
 }
 
-// rawSide publishes the same bytes over and over, each with the compare-and-set on
-// the tail that the last one made.
+// rawSide publishes the bytes of one of our records over and over.
 type rawSide struct {
-	conn    *nats.Conn
-	subject string
-	filter  string
-	header  nats.Header
-	body    []byte
-	tail    uint64
+	conn   *nats.Conn
+	header nats.Header
+	body   []byte
 }
 
 // newRaw publishes what an append of ours has just written.
-func newRaw(conn *nats.Conn, b *book, done stream.Done) (*rawSide, error) {
+func newRaw(conn *nats.Conn, done stream.Done) (*rawSide, error) {
 	headers, body, err := session.EncodeRecord(done.Record)
 	if err != nil {
 		return nil, err
@@ -213,17 +209,64 @@ func newRaw(conn *nats.Conn, b *book, done stream.Done) (*rawSide, error) {
 	for k, v := range headers {
 		h[k] = []string{v}
 	}
-	return &rawSide{
-		conn: conn, subject: stream.Subject(done.Record.Address), filter: stream.TailFilter(b.id()),
-		header: h, body: body, tail: b.view.Tail,
-	}, nil
+	return &rawSide{conn: conn, header: h, body: body}, nil
 }
 
-func (r *rawSide) publish() error {
-	m := &nats.Msg{Subject: r.subject, Data: r.body, Header: make(nats.Header, len(r.header)+2)}
+// rawBook is where the raw side publishes: the subjects that a session's records
+// would have, one after the other, each with the compare-and-set on the tail that
+// the last one made.
+type rawBook struct {
+	filter   string
+	subjects []string
+	next     int
+	tail     uint64
+}
+
+// nudged is a raw book whose records all have one subject.
+func (b *book) nudged() *rawBook {
+	subject := stream.Subject(session.Address{Session: b.id(), Class: session.ClassInbox})
+	return &rawBook{filter: stream.TailFilter(b.id()), subjects: []string{subject}, tail: b.view.Tail}
+}
+
+// delegated is a raw book whose records have the subjects of the geneses that the
+// calls of the open step would write.
+func (b *book) delegated() *rawBook {
+	r := &rawBook{filter: stream.TailFilter(b.id()), tail: b.view.Tail}
+	for i := range callsPerBook {
+		child := session.ChildID(b.id(), session.MakeCallID(b.view.State.Turn, b.view.State.Open.Step, i))
+		r.subjects = append(r.subjects, stream.Subject(session.Address{Session: child, Class: session.ClassGenesis, Creator: b.id()}))
+	}
+	return r
+}
+
+// rawShelf is raw books enough for one caller's delegations.
+type rawShelf struct{ books []*rawBook }
+
+func newRawShelf(ctx context.Context, log *stream.Log, delegations int) (*rawShelf, error) {
+	s, err := newShelf(ctx, log, delegations)
+	if err != nil {
+		return nil, err
+	}
+	var r rawShelf
+	for _, b := range s.books {
+		r.books = append(r.books, b.delegated())
+	}
+	return &r, nil
+}
+
+// following is a raw book that is not used up.
+func (s *rawShelf) following() *rawBook {
+	if s.books[0].next == callsPerBook {
+		s.books = s.books[1:]
+	}
+	return s.books[0]
+}
+
+func (r *rawSide) publish(b *rawBook) error {
+	m := &nats.Msg{Subject: b.subjects[b.next%len(b.subjects)], Data: r.body, Header: make(nats.Header, len(r.header)+2)}
 	maps.Copy(m.Header, r.header)
-	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(r.tail, 10)}
-	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{r.filter}
+	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(b.tail, 10)}
+	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{b.filter}
 	answer, err := r.conn.RequestMsg(m, 5*time.Second)
 	if err != nil {
 		return err
@@ -238,6 +281,7 @@ func (r *rawSide) publish() error {
 	if ack.Error != nil {
 		return fmt.Errorf("raw publish: %s", ack.Error)
 	}
-	r.tail = ack.Seq
+	b.tail = ack.Seq
+	b.next++
 	return nil
 }

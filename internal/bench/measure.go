@@ -85,7 +85,8 @@ func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
 		return err
 	}
 	for writers, n := range map[int]int{1: s.of(3000), 64: s.of(20_000)} {
-		ours, raws := make([]*book, writers), make([]*rawSide, writers)
+		ours, raws := make([]*book, writers), make([]*rawBook, writers)
+		var raw *rawSide
 		for w := range writers {
 			if ours[w], err = newBook(ctx, log, 0); err != nil {
 				return err
@@ -99,13 +100,14 @@ func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
 				return err
 			}
 			like.took(done)
-			if raws[w], err = newRaw(g.conn, like, done); err != nil {
+			raws[w] = like.nudged()
+			if raw, err = newRaw(g.conn, done); err != nil {
 				return err
 			}
 		}
 		f, err := compare(fmt.Sprintf("append with compare-and-set, %d writers", writers), 0.85, n,
 			func(n int) (time.Duration, error) {
-				return spread(writers, n, func(w int) error { return raws[w].publish() })
+				return spread(writers, n, func(w int) error { return raw.publish(raws[w]) })
 			},
 			func(n int) (time.Duration, error) {
 				return spread(writers, n, func(w int) error { return ours[w].nudges(ctx, 1) })
@@ -132,23 +134,27 @@ func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	}
 	for _, callers := range []int{1, 16} {
 		n := s.of(800)
-		raws := make([]*rawSide, callers)
-		for c := range callers {
-			like, err := newBook(ctx, log, 1)
-			if err != nil {
-				return err
-			}
-			done, err := like.delegate(ctx, session.Spawn)
-			if err != nil {
-				return err
-			}
-			if raws[c], err = newRaw(g.conn, like, done); err != nil {
-				return err
-			}
+		like, err := newBook(ctx, log, 1)
+		if err != nil {
+			return err
+		}
+		done, err := like.delegate(ctx, session.Spawn)
+		if err != nil {
+			return err
+		}
+		raw, err := newRaw(g.conn, done)
+		if err != nil {
+			return err
 		}
 		f, err := compare(fmt.Sprintf("delegation in package delegation, %d callers", callers), 0.7, n,
 			func(n int) (time.Duration, error) {
-				return spread(callers, n, func(c int) error { return raws[c].publish() })
+				shelves := make([]*rawShelf, callers)
+				for c := range callers {
+					if shelves[c], err = newRawShelf(ctx, log, n); err != nil {
+						return 0, err
+					}
+				}
+				return spread(callers, n, func(c int) error { return raw.publish(shelves[c].following()) })
 			},
 			func(n int) (time.Duration, error) {
 				shelves := make([]*shelf, callers)

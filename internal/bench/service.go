@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -50,12 +51,13 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	if err != nil {
 		return err
 	}
-	raw, err := newRaw(g.conn, like, done)
+	raw, err := newRaw(g.conn, done)
 	if err != nil {
 		return err
 	}
+	empty := &rawService{raw: raw}
 	subject := client.SubjectWorker + "w1.raw"
-	svc, err := raw.serve(subject)
+	svc, err := empty.serve(subject)
 	if err != nil {
 		return err
 	}
@@ -68,6 +70,11 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	n := s.of(800)
 	f, err := compare("delegation through the service", 0.7, n,
 		func(n int) (time.Duration, error) {
+			shelf, err := newRawShelf(ctx, log, n)
+			if err != nil {
+				return 0, err
+			}
+			empty.shelf.Store(shelf)
 			return spread(1, n, func(int) error { return askRaw(worker, subject, raw.body) })
 		},
 		func(n int) (time.Duration, error) {
@@ -186,18 +193,25 @@ func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment)
 	return err
 }
 
-// serve answers requests by the raw publish and nothing else.
-func (r *rawSide) serve(subject string) (micro.Service, error) {
-	svc, err := micro.AddService(r.conn, micro.Config{Name: "raw", Version: "1.0.0"})
+// rawService answers requests by the raw publish and nothing else, one after the
+// other.
+type rawService struct {
+	raw   *rawSide
+	shelf atomic.Pointer[rawShelf]
+}
+
+func (s *rawService) serve(subject string) (micro.Service, error) {
+	svc, err := micro.AddService(s.raw.conn, micro.Config{Name: "raw", Version: "1.0.0"})
 	if err != nil {
 		return nil, err
 	}
 	err = svc.AddEndpoint("raw", micro.HandlerFunc(func(req micro.Request) {
-		if err := r.publish(); err != nil {
+		book := s.shelf.Load().following()
+		if err := s.raw.publish(book); err != nil {
 			_ = req.Error("500", err.Error(), nil)
 			return
 		}
-		_ = req.Respond([]byte(strconv.FormatUint(r.tail, 10)))
+		_ = req.Respond([]byte(strconv.FormatUint(book.tail, 10)))
 	}), micro.WithEndpointSubject(subject))
 	if err != nil {
 		return nil, errors.Join(err, svc.Stop())
