@@ -11,15 +11,20 @@ import (
 // no UTF-8 as U+FFFD. It reads that form and no other, so that no two readers can
 // understand a line differently.
 //
-// A codec is made once for a type. Append puts v's form behind b. Read sets v,
-// which is addressable and zero.
+// A codec is made once for a type. Write puts v's form behind what w holds. Read
+// sets v, which is addressable and zero.
 type codec struct {
-	append func(b []byte, v reflect.Value) []byte
-	read   func(r *reader, v reflect.Value) error
+	write func(w *writer, v reflect.Value)
+	read  func(r *reader, v reflect.Value) error
 }
 
-// encode puts the form of what p points at behind b.
-func (c codec) encode(b []byte, p any) []byte { return c.append(b, reflect.ValueOf(p).Elem()) }
+// encode puts the form of what p points at behind b. Same reports that reading it
+// gives back a value that is equal in every field.
+func (c codec) encode(b []byte, p any) (form []byte, same bool) {
+	w := writer{b: b}
+	c.write(&w, reflect.ValueOf(p).Elem())
+	return w.b, !w.altered
+}
 
 // decode reads a form, up to its end, into what p points at, which is zero.
 func (c codec) decode(r *reader, p any) error { return c.read(r, reflect.ValueOf(p).Elem()) }
@@ -28,7 +33,7 @@ func (c codec) decode(r *reader, p any) error { return c.read(r, reflect.ValueOf
 // mistake in the catalogue, and every program would end on it at its start.
 func codecOf(t reflect.Type) codec {
 	if t == reflect.TypeFor[Link]() {
-		return codec{appendLink, readLink}
+		return codec{writeLink, readLink}
 	}
 	switch t.Kind() { //nolint:exhaustive // the format has no others
 	case reflect.Struct:
@@ -38,13 +43,13 @@ func codecOf(t reflect.Type) codec {
 	case reflect.Slice:
 		return listCodec(t)
 	case reflect.String:
-		return codec{appendText, readText}
+		return codec{writeText, readText}
 	case reflect.Bool:
-		return codec{appendBool, readBool}
+		return codec{writeBool, readBool}
 	case reflect.Int, reflect.Int64:
-		return codec{appendInt, readInt}
+		return codec{writeInt, readInt}
 	case reflect.Uint64:
-		return codec{appendUint, readUint}
+		return codec{writeUint, readUint}
 	}
 	panic(fmt.Sprintf("session: type %s has no form in a log", t))
 }
@@ -77,7 +82,11 @@ func membersOf(t reflect.Type) members {
 
 func (ms members) codec() codec {
 	return codec{
-		append: func(b []byte, v reflect.Value) []byte { return append(ms.append(append(b, '{'), v), '}') },
+		write: func(w *writer, v reflect.Value) {
+			w.b = append(w.b, '{')
+			ms.write(w, v)
+			w.b = append(w.b, '}')
+		},
 		read: func(r *reader, v reflect.Value) error {
 			if err := r.want("{"); err != nil {
 				return err
@@ -90,22 +99,23 @@ func (ms members) codec() codec {
 	}
 }
 
-func (ms members) append(b []byte, v reflect.Value) []byte {
+func (ms members) write(w *writer, v reflect.Value) {
 	for i := range ms {
 		m, x := &ms[i], v.Field(ms[i].at)
 		if m.embedded != nil {
-			b = m.embedded.append(b, x)
+			m.embedded.write(w, x)
 			continue
 		}
 		if m.optional && empty(x) {
+			w.altered = w.altered || !x.IsZero() // a list without elements comes back as none
 			continue
 		}
-		if b[len(b)-1] != '{' {
-			b = append(b, ',')
+		if w.b[len(w.b)-1] != '{' {
+			w.b = append(w.b, ',')
 		}
-		b = m.append(append(b, m.key...), x)
+		w.b = append(w.b, m.key...)
+		m.write(w, x)
 	}
-	return b
 }
 
 func (ms members) read(r *reader, v reflect.Value) error {
@@ -145,7 +155,7 @@ func empty(v reflect.Value) bool {
 func pointerCodec(t reflect.Type) codec {
 	to := codecOf(t.Elem())
 	return codec{
-		append: func(b []byte, v reflect.Value) []byte { return to.append(b, v.Elem()) },
+		write: func(w *writer, v reflect.Value) { to.write(w, v.Elem()) },
 		read: func(r *reader, v reflect.Value) error {
 			v.Set(reflect.New(t.Elem()))
 			return to.read(r, v.Elem())
@@ -156,15 +166,16 @@ func pointerCodec(t reflect.Type) codec {
 func listCodec(t reflect.Type) codec {
 	of := codecOf(t.Elem())
 	return codec{
-		append: func(b []byte, v reflect.Value) []byte {
-			b = append(b, '[')
+		write: func(w *writer, v reflect.Value) {
+			w.altered = w.altered || v.IsNil() // it comes back as one without elements
+			w.b = append(w.b, '[')
 			for i := range v.Len() {
 				if i > 0 {
-					b = append(b, ',')
+					w.b = append(w.b, ',')
 				}
-				b = of.append(b, v.Index(i))
+				of.write(w, v.Index(i))
 			}
-			return append(b, ']')
+			w.b = append(w.b, ']')
 		},
 		read: func(r *reader, v reflect.Value) error {
 			if err := r.want("["); err != nil {

@@ -10,6 +10,13 @@ import (
 	"unicode/utf8"
 )
 
+// writer holds what was written. Altered says that some value was not written as
+// it is, because the form has no place for the difference.
+type writer struct {
+	b       []byte
+	altered bool
+}
+
 // reader reads a form from its front.
 type reader struct {
 	data []byte
@@ -60,7 +67,7 @@ func (r *reader) number() []byte {
 	return r.data[from:r.at]
 }
 
-func appendInt(b []byte, v reflect.Value) []byte { return strconv.AppendInt(b, v.Int(), 10) }
+func writeInt(w *writer, v reflect.Value) { w.b = strconv.AppendInt(w.b, v.Int(), 10) }
 
 func readInt(r *reader, v reflect.Value) error {
 	n, err := r.int()
@@ -80,7 +87,7 @@ func (r *reader) int() (int64, error) {
 	return n, nil
 }
 
-func appendUint(b []byte, v reflect.Value) []byte { return strconv.AppendUint(b, v.Uint(), 10) }
+func writeUint(w *writer, v reflect.Value) { w.b = strconv.AppendUint(w.b, v.Uint(), 10) }
 
 func readUint(r *reader, v reflect.Value) error {
 	n, err := r.uint()
@@ -100,7 +107,7 @@ func (r *reader) uint() (uint64, error) {
 // oneForm reports whether digits do not start with a zero that could be left out.
 func oneForm(digits []byte) bool { return len(digits) == 1 || digits[0] != '0' }
 
-func appendBool(b []byte, v reflect.Value) []byte { return strconv.AppendBool(b, v.Bool()) }
+func writeBool(w *writer, v reflect.Value) { w.b = strconv.AppendBool(w.b, v.Bool()) }
 
 func readBool(r *reader, v reflect.Value) error {
 	switch {
@@ -112,8 +119,8 @@ func readBool(r *reader, v reflect.Value) error {
 	return nil
 }
 
-func appendLink(b []byte, v reflect.Value) []byte {
-	return append(hex.AppendEncode(append(b, '"'), v.Bytes()), '"')
+func writeLink(w *writer, v reflect.Value) {
+	w.b = append(hex.AppendEncode(append(w.b, '"'), v.Bytes()), '"')
 }
 
 func readLink(r *reader, v reflect.Value) error {
@@ -126,7 +133,7 @@ func readLink(r *reader, v reflect.Value) error {
 	return err
 }
 
-func appendText(b []byte, v reflect.Value) []byte { return quoteText(b, v.String()) }
+func writeText(w *writer, v reflect.Value) { w.text(v.String()) }
 
 func readText(r *reader, v reflect.Value) error {
 	s, err := r.text()
@@ -140,32 +147,26 @@ const (
 	shortLetters = `"\bfnrt`
 )
 
-// quoteText writes a text as encoding/json does.
-func quoteText(b []byte, s string) []byte {
-	b = append(b, '"')
+// text writes a text as encoding/json does, bytes that are no UTF-8 as U+FFFD.
+func (w *writer) text(s string) {
+	w.b = append(w.b, '"')
 	from := 0
 	for i := 0; i < len(s); {
-		c := s[i]
+		c, n := rune(s[i]), 1
 		if c >= utf8.RuneSelf {
-			r, n := utf8.DecodeRuneInString(s[i:])
-			switch {
-			case r == utf8.RuneError && n == 1:
-				b = utf8.AppendRune(append(b, s[from:i]...), utf8.RuneError)
-				from = i + n
-			case mustEscape(r):
-				b = appendEscape(append(b, s[from:i]...), r)
-				from = i + n
-			}
-			i += n
-			continue
+			c, n = utf8.DecodeRuneInString(s[i:])
 		}
-		if mustEscape(rune(c)) {
-			b = appendEscape(append(b, s[from:i]...), rune(c))
-			from = i + 1
+		switch {
+		case mustEscape(c):
+			w.b = appendEscape(append(w.b, s[from:i]...), c)
+			from = i + n
+		case c == utf8.RuneError && n == 1:
+			w.b, w.altered = utf8.AppendRune(append(w.b, s[from:i]...), utf8.RuneError), true
+			from = i + n
 		}
-		i++
+		i += n
 	}
-	return append(append(b, s[from:]...), '"')
+	w.b = append(append(w.b, s[from:]...), '"')
 }
 
 // mustEscape reports whether a character does not stand for itself.

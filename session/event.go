@@ -34,29 +34,37 @@ type envelope struct {
 // Encode writes the line of an event, without a newline. It refuses a payload
 // that a reader would refuse.
 func Encode(seq Seq, timeMs int64, p Payload) ([]byte, error) {
-	line, _, err := encode(seq, timeMs, p)
-	return line, err
+	e, err := write(seq, timeMs, p)
+	return e.Line, err
 }
 
-// encode is Encode, and the data inside the line.
-func encode(seq Seq, timeMs int64, p Payload) (line, data []byte, err error) {
+// write makes the event that readers will find. Its payload is p itself, or, where
+// the line could not say p as it is, what the line says: nobody holds what a log
+// does not say.
+func write(seq Seq, timeMs int64, p Payload) (Event, error) {
 	if err := p.check(); err != nil {
-		return nil, nil, fmt.Errorf("event %d: %w", seq, err)
+		return Event{}, fmt.Errorf("event %d: %w", seq, err)
 	}
 	spec, known := specOf(p.Type())
 	if !known {
-		return nil, nil, fmt.Errorf("event %d: %w %s", seq, ErrUnknownType, quote(string(p.Type())))
+		return Event{}, fmt.Errorf("event %d: %w %s", seq, ErrUnknownType, quote(string(p.Type())))
 	}
-	const usual = 256 // bytes
-	line = append(make([]byte, 0, usual), beforeType...)
+	const usual = 448 // bytes
+	line := append(make([]byte, 0, usual), beforeType...)
 	line = append(line, spec.Type...) // a type of the catalogue needs no escape
 	line = strconv.AppendUint(append(line, beforeSeq...), uint64(seq), 10)
 	line = strconv.AppendInt(append(line, beforeTime...), timeMs, 10)
 	line = append(line, beforeData...)
 	from := len(line)
-	line = spec.codec.encode(line, p)
-	data = line[from:]
-	return append(line, '}'), data, nil
+	line, same := spec.codec.encode(line, p)
+	if !same {
+		again := spec.Payload()
+		if err := spec.codec.decode(&reader{data: line[from:]}, again); err != nil {
+			return Event{}, fmt.Errorf("event %d: read %s back: %w", seq, p.Type(), err)
+		}
+		p = again
+	}
+	return Event{Seq: seq, Time: timeMs, Type: p.Type(), Payload: p, Line: append(line, '}')}, nil
 }
 
 // What stands around the values of an event line.
@@ -66,18 +74,6 @@ const (
 	beforeTime = `,"time":`
 	beforeData = `,"data":`
 )
-
-// written is the event that readers will find in a line that encode has just
-// made: its payload is read back from the data, so that nobody holds what a log
-// does not say.
-func written(seq Seq, timeMs int64, p Payload, line, data []byte) (Event, error) {
-	spec, _ := specOf(p.Type()) // encode has found it
-	again := spec.Payload()
-	if err := spec.codec.decode(&reader{data: data}, again); err != nil {
-		return Event{}, fmt.Errorf("event %d: read %s back: %w", seq, p.Type(), err)
-	}
-	return Event{Seq: seq, Time: timeMs, Type: p.Type(), Payload: again, Line: line}, nil
-}
 
 // DecodeEvent reads one line. It accepts exactly what Encode writes and, for a
 // type outside the catalogue, an ignorable event in the same form.

@@ -57,7 +57,9 @@ func EncodeHeader(h Header) ([]byte, error) {
 	if err := h.check(); err != nil {
 		return nil, err
 	}
-	return headerCodec.encode(nil, &h), nil
+	const usual = 768 // bytes
+	line, _ := headerCodec.encode(make([]byte, 0, usual), &h)
+	return line, nil
 }
 
 // headerCodec is a table: built once, never written again.

@@ -3,7 +3,6 @@ package session
 import (
 	"crypto/sha256"
 	"encoding/base32"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -104,16 +103,24 @@ func isULID(s string) bool {
 // inAlphabet reports whether s is lower-case Crockford base32.
 func inAlphabet(s string) bool {
 	for i := range len(s) {
-		if strings.IndexByte(crockford, s[i]) < 0 {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9':
+		case 'a' <= c && c <= 'z' && c != 'i' && c != 'l' && c != 'o' && c != 'u':
+		default:
 			return false
 		}
 	}
 	return true
 }
 
+// isHex reports whether s is whole bytes in lower-case hex.
 func isHex(s string) bool {
-	_, err := hex.DecodeString(s)
-	return err == nil && strings.ToLower(s) == s
+	for i := range len(s) {
+		if c := s[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	return len(s)%2 == 0
 }
 
 // quote shows bad input in an error without letting it fill a screen.

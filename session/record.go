@@ -125,7 +125,8 @@ type Raw struct {
 	Hole bool
 }
 
-// Draft is an event before it has a place.
+// Draft is an event before it has a place. Its payload is the log's from the
+// moment it is composed: nobody changes it any more.
 type Draft struct {
 	Time    int64
 	Payload Payload
@@ -135,11 +136,7 @@ type Draft struct {
 func Compose(id ID, class Class, next Seq, before Link, drafts ...Draft) (Section, error) {
 	s := Section{Session: id, Class: class, Seq: next, Before: before, After: before, Events: make([]Event, 0, len(drafts))}
 	for _, d := range drafts {
-		line, data, err := encode(s.Next(), d.Time, d.Payload)
-		if err != nil {
-			return Section{}, err
-		}
-		e, err := written(s.Next(), d.Time, d.Payload, line, data)
+		e, err := write(s.Next(), d.Time, d.Payload)
 		if err != nil {
 			return Section{}, err
 		}
