@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,6 +61,34 @@ func TestGivenFlagsAreNotConfigured(t *testing.T) {
 	c.args = append(c.args, "--approvals", "never", "--dir", filepath.Join(dir, "none"))
 	if r := c.run(); r.exit != exitUnavailable { // it came as far as asking
 		t.Errorf("a knob from the environment beside one that is given: exit %d, %s", r.exit, r.err)
+	}
+}
+
+// A port that is taken is told before anything is made for a broker on it.
+func TestTakenPortIsRefused(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := t.TempDir()
+	story := filepath.Join(t.TempDir(), "story.yaml")
+	if err := os.WriteFile(story, []byte("sessions:\n  root:\n    - text: fine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"up"}, {"run", "--cwd", work, "--model", "scripted:" + story, "go"}} {
+		r := command{args: append(args, "--dir", filepath.Join(work, "data"), "--port", port)}.run()
+		if r.exit != exitUnavailable || !strings.Contains(r.err, "127.0.0.1:"+port) || !strings.Contains(r.err, "another with --port") {
+			t.Errorf("entail %v: exit %d: %s%s", args, r.exit, r.err, r.out)
+		}
+		if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+			t.Errorf("entail %v left %v (%v)", args, left, err)
+		}
 	}
 }
 

@@ -199,7 +199,7 @@ func (w *badWorld) inputs() map[string][]wrong {
 		"keys init --workers":      append(members(), bad("", "--workers names nobody", "give at least one"), bad("w1,w1", `"w1" twice`, "give each once")),
 		"keys init --partitions":   numbers(help, "0", "-1", "257"),
 	}
-	maps.Copy(out, shared())
+	maps.Copy(out, w.shared())
 	return out
 }
 
@@ -210,7 +210,7 @@ func members() []wrong {
 
 // shared are the inputs of every command that says how a deployment is found, and
 // how this command is configured.
-func shared() map[string][]wrong {
+func (w *badWorld) shared() map[string][]wrong {
 	missing := func(w wrong) wrong { w.exit = exitUnavailable; return w }
 	const another = "--dir or --token-file"
 	return map[string][]wrong{
@@ -225,7 +225,9 @@ func shared() map[string][]wrong {
 			missing(bad("loud", "loud has mode 0644", "chmod 600")), missing(bad("empty", "empty", another)), missing(bad("half", "half", another)),
 		},
 		"--server": {
-			missing(bad("nats://127.0.0.1:1", "nats://127.0.0.1:1", "is it running?", "--server")), missing(bad("127.0.0.1:1", "127.0.0.1:1", "is it running?", "--server")),
+			missing(bad("nats://127.0.0.1:1", "nats://127.0.0.1:1", "is it running?", "--server")),
+			missing(bad(w.old, tooOldText, "--server")), missing(bad(w.plain, "has JetStream off", "start nats-server with jetstream enabled")),
+			missing(bad("127.0.0.1:1", "127.0.0.1:1", "is it running?", "--server")),
 			bad("http://127.0.0.1:1", `"http://127.0.0.1:1"`, "such as nats://127.0.0.1:4222"), bad("nats://", `"nats://"`, "such as nats://127.0.0.1:4222"), bad("a b", `a b"`, "such as nats://127.0.0.1:4222"),
 			bad("nats://me:hunter2@127.0.0.1:1", "nats://me:xxxxx@127.0.0.1:1", "the token file"), bad("nats://me:hunter2@127.0.0.1:x", "not shown", "such as nats://127.0.0.1:4222"),
 		},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/entail-fleet/entail/broker"
 )
 
 // badWorld is a deployment in which nothing goes on by itself, and a working
@@ -19,6 +22,7 @@ import (
 type badWorld struct {
 	*world
 	idle, told, doomed string // sessions; told has had its turn
+	old, plain         string // addresses of servers that are too old, and without JetStream
 	table              map[string][]wrong
 	judged             map[string]bool // the entries of table that an input had
 	before             traces
@@ -43,6 +47,10 @@ func newBadWorld(t *testing.T) *badWorld {
 	}
 	w.idle, w.doomed, w.told = create(), create(), create("go")
 	w.until("idle (completed", "session", "show", w.told)
+	token, err := broker.ReadTokenFile(filepath.Join(w.dir, "token"))
+	w.must(err)
+	w.old = fakeServer(t, oldGreeting)
+	w.plain = withoutJetStream(t, broker.Identity{Role: token.Client.Role, Name: token.Client.Name, Seed: token.Client.Seed})
 	w.table, w.before = w.inputs(), w.traces()
 	return w
 }

@@ -118,6 +118,9 @@ func newDir(dir string) error {
 	if info, err := os.Stat(parent); err != nil || !info.IsDir() {
 		return usagef("%s cannot be made: %s is no directory; %s", dir, parent, wayOut)
 	}
+	if err := writable(parent); err != nil {
+		return usagef("%s cannot be made: %w; %s", dir, err, wayOut)
+	}
 	return nil
 }
 

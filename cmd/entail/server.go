@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/coordinator"
@@ -68,6 +70,9 @@ func (a *app) startServer(ctx context.Context, o serverOptions) (_ *server, err 
 	if err != nil {
 		return nil, err
 	}
+	if err := freeForBroker(ctx, o.port); err != nil {
+		return nil, unavailable(err)
+	}
 	_, statErr := os.Lstat(dir)
 	fresh := errors.Is(statErr, fs.ErrNotExist)
 	defer func() {
@@ -98,6 +103,17 @@ func (a *app) startServer(ctx context.Context, o serverOptions) (_ *server, err 
 	return s, nil
 }
 
+// freeForBroker reports why a broker could not listen on a port, before anything
+// is made for it. Port 0 is a free one.
+func freeForBroker(ctx context.Context, port int) error {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return fmt.Errorf("port of the broker: %w; choose another with --port, or 0 for a free one", err)
+	}
+	return l.Close()
+}
+
 // ownDir makes the data directory for this user alone.
 func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -105,6 +121,20 @@ func ownDir(dir string) error {
 	}
 	if err := os.Chmod(dir, 0o700); err != nil { //nolint:gosec // a directory needs its x bit
 		return fmt.Errorf("keep data directory %s to its owner: %w; name another with --dir", dir, err)
+	}
+	for _, part := range []string{"", "nats", "store"} {
+		if err := writable(filepath.Join(dir, part)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("write to data directory: %w; give it to this user, or name another with --dir", err)
+		}
+	}
+	return nil
+}
+
+// writable reports why this user can make nothing in a directory.
+func writable(dir string) error {
+	const wx = 0x2 | 0x1
+	if err := syscall.Access(dir, wx); err != nil {
+		return &fs.PathError{Op: "write", Path: dir, Err: err}
 	}
 	return nil
 }
