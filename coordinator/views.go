@@ -74,7 +74,7 @@ func (w *views) wrote(ctx context.Context, space session.ID, done stream.Done) {
 	if err != nil || before.Tail >= done.StreamSeq || before.State.Next != own.Seq || before.State.Link != own.Before {
 		return
 	}
-	after := before.After(*own, done.State, done.StreamSeq)
+	after := before.After(*own, *done.State, done.StreamSeq)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.ahead) >= mostAhead {

@@ -56,8 +56,7 @@ func (l *Log) giveUp(ctx context.Context, space session.ID, w *waiting) (Done, e
 // lead appends the head of a lane and what may share its record. It stays until
 // that is settled, even if its own context has ended, as long as others wait.
 func (l *Log) lead(ctx context.Context, v Viewer, space session.ID) {
-	f := &flight{}
-	group := l.lanes.take(space, f)
+	group, f := l.lanes.take(space)
 	flying, stop := f.start(ctx, group[0])
 	defer stop()
 	if group[0].change.Genesis != nil {
@@ -113,7 +112,7 @@ func (l *Log) bear(ctx context.Context, v Viewer, space session.ID, w *waiting) 
 		case err != nil:
 			return fail([]*waiting{w}, space, err)
 		}
-		done.State = after
+		done.State = &after
 		w.settle(done, nil)
 		return nil
 	}

@@ -103,7 +103,7 @@ func TestDoneHoldsWhatReadersFold(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(view.State, done.State); diff != "" || view.Tail != done.StreamSeq {
+		if diff := cmp.Diff(&view.State, done.State); diff != "" || view.Tail != done.StreamSeq {
 			t.Errorf("%s at %d, the view stands at %d (-view +done):\n%s", what, done.StreamSeq, view.Tail, diff)
 		}
 	}

@@ -25,7 +25,7 @@ type driver struct{ view session.View }
 
 func (d *driver) View(context.Context, session.ID, uint64) (session.View, error) { return d.view, nil }
 
-func (d *driver) took(done stream.Done) { d.view.State, d.view.Tail = done.State, done.StreamSeq }
+func (d *driver) took(done stream.Done) { d.view.State, d.view.Tail = *done.State, done.StreamSeq }
 
 // BenchmarkAppend is the one append; each writer has a session.
 func BenchmarkAppend(b *testing.B) {

@@ -41,8 +41,9 @@ type Change struct {
 type Done struct {
 	StreamSeq uint64
 	Record    session.Record
-	// State is what the log whose tail the record moved folds to with it.
-	State session.State
+	// State is what the log whose tail the record moved folds to with it. It is
+	// not changed.
+	State *session.State
 }
 
 func (c Change) validate() error {
@@ -70,8 +71,8 @@ func (c Change) mergeable() bool {
 type piece struct {
 	section session.Section
 	epoch   uint64
-	state   session.State // after it
-	size    int           // in a record's body
+	state   *session.State // after it
+	size    int            // in a record's body
 }
 
 // draft evaluates a change on a view: its precondition, its events, and whether
@@ -102,9 +103,11 @@ func (c Change) draft(id session.ID, v session.View) (piece, error) {
 			return piece{}, errDelegating
 		}
 	}
-	if p.state, err = session.FoldSection(v.State, p.section); err != nil {
+	after, err := session.FoldSection(v.State, p.section)
+	if err != nil {
 		return piece{}, err
 	}
+	p.state = &after
 	return p, nil
 }
 

@@ -30,7 +30,7 @@ type waiting struct {
 	change  Change
 	lead    chan struct{}
 	settled chan struct{}
-	flight  *flight // guarded by lanes.mu, set while taken
+	flight  *flight // guarded by lanes.mu, set while taken with others
 	gone    bool    // guarded by lanes.mu: nobody waits for it any more
 
 	done Done
@@ -47,21 +47,22 @@ func (w *waiting) settle(d Done, err error) {
 }
 
 // flight is an append on its way for several callers. It is cancelled when none
-// of them waits for it any more.
+// of them waits for it any more. A caller alone needs none: a nil flight ends with
+// its context.
 type flight struct {
 	mu     sync.Mutex
 	here   []*waiting         // guarded by mu
-	cancel context.CancelFunc // guarded by mu, nil for a caller alone
+	cancel context.CancelFunc // guarded by mu
 }
 
-// start returns the context of the flight: the leader's own if it is alone, else
-// one that ends when everybody has left. The leader calls stop when it is over.
+// start returns the context of the flight, which ends when everybody has left. The
+// leader calls stop when it is over.
 func (f *flight) start(ctx context.Context, leader *waiting) (flying context.Context, stop func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.here) == 1 && f.here[0] == leader {
+	if f == nil {
 		return ctx, func() {}
 	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	flying, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f.cancel = cancel
 	watched := context.AfterFunc(ctx, func() { f.leave(leader) })
@@ -69,6 +70,9 @@ func (f *flight) start(ctx context.Context, leader *waiting) (flying context.Con
 }
 
 func (f *flight) leave(w *waiting) {
+	if f == nil {
+		return
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.here = slices.DeleteFunc(f.here, func(o *waiting) bool { return o == w })
@@ -93,8 +97,8 @@ func (l *lanes) join(id session.ID, w *waiting) bool {
 	return true
 }
 
-// take removes the head and what may share its record.
-func (l *lanes) take(id session.ID, f *flight) []*waiting {
+// take removes the head and what may share its record, and says what they fly in.
+func (l *lanes) take(id session.ID) ([]*waiting, *flight) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.m[id]
@@ -104,11 +108,14 @@ func (l *lanes) take(id session.ID, f *flight) []*waiting {
 	}
 	group := slices.Clone(q.queue[:n])
 	q.queue = slices.Delete(q.queue, 0, n)
-	f.here = slices.Clone(group)
+	if n == 1 {
+		return group, nil
+	}
+	f := &flight{here: slices.Clone(group)}
 	for _, w := range group {
 		w.flight = f
 	}
-	return group
+	return group, f
 }
 
 // pass puts back what found no room and lets the new head lead.

@@ -9,7 +9,7 @@ import (
 // merged is one record made of several changes.
 type merged struct {
 	section session.Section
-	state   session.State // after it
+	state   *session.State // after it
 	epoch   uint64
 	size    int
 	// members are the changes that the record settles, in order.
@@ -26,9 +26,10 @@ type merged struct {
 // view itself, or has nothing to write there, is settled at once.
 func merge(id session.ID, v session.View, group []*waiting) merged {
 	var m merged
-	at := ahead{View: v}
+	at := v
+	var before *ahead
 	for i, w := range group {
-		p, err := w.change.draft(id, at.View)
+		p, err := w.change.draft(id, at)
 		if err != nil {
 			err = fmt.Errorf("%s of %s: %w", w.change.Name, id, err)
 		}
@@ -43,7 +44,10 @@ func merge(id session.ID, v session.View, group []*waiting) merged {
 			return m
 		case !idle:
 			if m.add(p); i < len(group)-1 {
-				at.advance(p)
+				if before == nil {
+					before = newAhead(v)
+				}
+				at = before.advance(p)
 			}
 		}
 		m.members = append(m.members, w)
@@ -103,30 +107,33 @@ func (m *merged) refuse(w *waiting, err error) {
 	m.refused[w] = err
 }
 
-// ahead is a view that events not yet written have moved on.
+// ahead is what events not yet written add to a view.
 type ahead struct {
-	session.View
+	view  session.View
 	links map[session.Seq]session.Link
 	ids   map[string]bool
 }
 
-func (a *ahead) advance(p piece) {
-	if a.links == nil {
-		a.links, a.ids = make(map[session.Seq]session.Link), make(map[string]bool)
-		link, has := a.Link, a.Has
-		a.Link = func(s session.Seq) (session.Link, bool) {
-			if l, ok := a.links[s]; ok {
-				return l, true
-			}
-			return link(s)
-		}
-		a.Has = func(id string) bool { return a.ids[id] || has(id) }
-	}
-	a.State = p.state
+func newAhead(v session.View) *ahead {
+	return &ahead{v, make(map[session.Seq]session.Link), make(map[string]bool)}
+}
+
+// advance adds a piece and returns the view with all that were added.
+func (a *ahead) advance(p piece) session.View {
 	for _, e := range p.section.Events {
 		a.links[e.Seq] = e.Link
 		if id, ok := session.MessageID(e); ok {
 			a.ids[id] = true
 		}
+	}
+	return session.View{
+		State: *p.state, Tail: a.view.Tail,
+		Link: func(s session.Seq) (session.Link, bool) {
+			if l, ok := a.links[s]; ok {
+				return l, true
+			}
+			return a.view.Link(s)
+		},
+		Has: func(id string) bool { return a.ids[id] || a.view.Has(id) },
 	}
 }

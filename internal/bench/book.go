@@ -131,7 +131,7 @@ func (b *book) append(ctx context.Context, c stream.Change) error {
 
 // took goes on behind an append. The lookups of a writer that never retries are
 // left as they are.
-func (b *book) took(done stream.Done) { b.view.State, b.view.Tail = done.State, done.StreamSeq }
+func (b *book) took(done stream.Done) { b.view.State, b.view.Tail = *done.State, done.StreamSeq }
 
 // order is the next delegating call of the open step, decided.
 func (b *book) order(kind session.Kind) (delegation.Order, error) {
