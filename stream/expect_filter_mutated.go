@@ -2,15 +2,11 @@
 
 package stream
 
-import (
-	"github.com/nats-io/nats.go"
+import "github.com/entail-fleet/entail/session"
 
-	"github.com/entail-fleet/entail/session"
-)
-
-// setExpectation names a filter that matches nothing and expects nothing under
-// it, which always holds. It shows that the tests need the rule.
-func setExpectation(h nats.Header, id session.ID, _ uint64) {
-	h[headerExpectTail] = []string{"0"}
-	h[headerExpectFilter] = []string{"entail.lag." + string(id) + ".>"}
+// expect names a filter that matches nothing and expects nothing under it, which
+// always holds. It shows that the tests need the rule.
+func expect(set func(header, value string), id session.ID, _ uint64) {
+	set(headerExpectTail, "0")
+	set(headerExpectFilter, "entail.lag."+string(id)+".>")
 }

@@ -2,11 +2,7 @@
 
 package stream
 
-import (
-	"github.com/nats-io/nats.go"
+import "github.com/entail-fleet/entail/session"
 
-	"github.com/entail-fleet/entail/session"
-)
-
-// setExpectation expects nothing. It shows that the tests need the rule.
-func setExpectation(nats.Header, session.ID, uint64) {}
+// expect expects nothing. It shows that the tests need the rule.
+func expect(func(header, value string), session.ID, uint64) {}

@@ -42,3 +42,6 @@ const BusyTries = busyTries
 
 // Conn is the log's connection.
 func (l *Log) Conn() *nats.Conn { return l.nc }
+
+// ReadAck is how an acknowledgement is read.
+func ReadAck(data []byte) (*jetstream.PubAck, error) { return readAck(data) }

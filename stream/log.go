@@ -110,7 +110,7 @@ func New(nc *nats.Conn, cfg Config) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("stream: %w", err)
 	}
-	return &Log{nc: nc, js: js, cfg: cfg.withDefaults(), pub: server{nc}}, nil
+	return &Log{nc: nc, js: js, cfg: cfg.withDefaults(), pub: server{nc, cfg.withDefaults().Timeout}}, nil
 }
 
 // partition refuses an id that lives in no partition of the deployment.

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -28,19 +29,41 @@ type publisher interface {
 	publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error)
 }
 
-type server struct{ nc *nats.Conn }
+type server struct {
+	nc      *nats.Conn
+	timeout time.Duration
+}
 
-// publish leaves every retry to its caller, who knows what it is worth.
+// publish leaves every retry to its caller, who knows what it is worth. What was
+// sent is waited for, also when ctx has ended: the answer is there within moments
+// or not at all, and an append is worth more with its outcome than without.
 func (s server) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
-	reply, err := s.nc.RequestMsgWithContext(ctx, m)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	reply, err := s.nc.RequestMsg(m, s.timeout)
 	if err != nil {
 		return nil, err
+	}
+	return readAck(reply.Data)
+}
+
+// readAck reads a server's acknowledgement. The usual one is read without a JSON
+// decoder.
+func readAck(data []byte) (*jetstream.PubAck, error) {
+	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
+		name, number, _ := bytes.Cut(rest, []byte(`","seq":`))
+		if digits, ok := bytes.CutSuffix(number, []byte("}")); ok && bytes.IndexByte(name, '"') < 0 {
+			if seq, err := strconv.ParseUint(string(digits), 10, 64); err == nil {
+				return &jetstream.PubAck{Stream: string(name), Sequence: seq}, nil
+			}
+		}
 	}
 	var ack struct {
 		jetstream.PubAck
 		Error *jetstream.APIError `json:"error"`
 	}
-	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+	if err := json.Unmarshal(data, &ack); err != nil {
 		return nil, fmt.Errorf("%w: %w", jetstream.ErrInvalidJSAck, err)
 	}
 	switch {
@@ -72,8 +95,6 @@ type answer struct {
 
 // try publishes m once.
 func (l *Log) try(ctx context.Context, m *nats.Msg) answer {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Timeout)
-	defer cancel()
 	before := l.nc.LastError()
 	ack, err := l.pub.publish(ctx, m)
 	switch {
@@ -125,21 +146,24 @@ type publication struct {
 	record session.Record
 }
 
-// mostHeaders is how many a record has, with the two of its expectation.
-const mostHeaders = 12
-
 func newPublication(space session.ID, tail uint64, r session.Record) (publication, error) {
-	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, mostHeaders)}
-	values := make([]string, 0, mostHeaders)
-	var err error
-	m.Data, err = r.Encode(func(name, value string) {
+	// The most that a record has, with the two of its expectation. Eight fit into
+	// the smallest map.
+	headers := 8
+	if r.Creator != "" || r.Birth != nil {
+		headers = 12
+	}
+	m := &nats.Msg{Subject: Subject(r.Address), Header: make(nats.Header, headers)}
+	values := make([]string, 0, headers)
+	set := func(name, value string) {
 		values = append(values, value)
 		m.Header[name] = values[len(values)-1 : len(values) : len(values)]
-	})
-	if err != nil {
+	}
+	var err error
+	if m.Data, err = r.Encode(set); err != nil {
 		return publication{}, err
 	}
-	setExpectation(m.Header, space, tail)
+	expect(set, space, tail)
 	return publication{msg: m, space: space, expect: tail, record: r}, nil
 }
 

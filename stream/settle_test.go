@@ -346,3 +346,34 @@ func TestTailBelowOneSeenIsLoss(t *testing.T) {
 		t.Errorf("got %v, want a loss", err)
 	}
 }
+
+// The usual acknowledgement is read without a decoder, every other one with it.
+func TestReadAck(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, text string
+		seq        uint64
+		duplicate  bool
+		fails      bool
+	}{
+		{"the usual", `{"stream":"ENTAIL_LOG_0","seq":17}`, 17, false, false},
+		{"spaced", `{"stream": "ENTAIL_LOG_0", "seq": 17}`, 17, false, false},
+		{"of a domain", `{"stream":"ENTAIL_LOG_0","domain":"hub","seq":17}`, 17, false, false},
+		{"a duplicate", `{"stream":"ENTAIL_LOG_0","seq":17,"duplicate":true}`, 17, true, false},
+		{"an error", `{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"ENTAIL_LOG_0","seq":0}`, 0, false, true},
+		{"an error behind", `{"stream":"ENTAIL_LOG_0","seq":0,"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"}}`, 0, false, true},
+		{"of no stream", `{"seq":17}`, 0, false, true},
+		{"no number", `{"stream":"ENTAIL_LOG_0","seq":-1}`, 0, false, true},
+		{"cut off", `{"stream":"ENTAIL_LOG_0","seq":17`, 0, false, true},
+		{"empty", ``, 0, false, true},
+	} {
+		ack, err := stream.ReadAck([]byte(tt.text))
+		if (err != nil) != tt.fails {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if err == nil && (ack.Stream != "ENTAIL_LOG_0" || ack.Sequence != tt.seq || ack.Duplicate != tt.duplicate) {
+			t.Errorf("%s: got %+v", tt.name, ack)
+		}
+	}
+}
