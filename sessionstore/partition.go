@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -31,10 +32,14 @@ type partition struct {
 	n        int
 	applying sync.Mutex // held while a batch is made and committed
 	running  sync.Mutex // held by Run
+	// wanted says that somebody began to wait for more than is mirrored. WaitFor
+	// sends, Run receives; it holds one word and is never closed.
+	wanted chan struct{}
 
 	mu    sync.Mutex // guards what follows
 	mark  Watermark
 	known bool          // mark was set
+	waits int           // in WaitFor
 	lost  error         // why the partition stopped
 	moved chan struct{} // closed and replaced when mark or lost change
 }
@@ -82,7 +87,7 @@ func (s *Store) partition(n int) (*partition, error) {
 	defer s.mu.Unlock()
 	p, ok := s.partitions[n]
 	if !ok {
-		p = &partition{n: n, moved: make(chan struct{})}
+		p = &partition{n: n, moved: make(chan struct{}), wanted: make(chan struct{}, 1)}
 		s.partitions[n] = p
 	}
 	return p, nil
@@ -121,7 +126,7 @@ func (s *Store) WaitFor(ctx context.Context, partition int, seq uint64) error {
 	if err != nil {
 		return err
 	}
-	for {
+	for waits := false; ; waits = true {
 		p.mu.Lock()
 		mark, lost, moved := p.mark, p.lost, p.moved
 		p.mu.Unlock()
@@ -130,6 +135,9 @@ func (s *Store) WaitFor(ctx context.Context, partition int, seq uint64) error {
 			return lost
 		case mark.Seq >= seq:
 			return nil
+		case !waits:
+			leave := p.want()
+			defer leave()
 		}
 		select {
 		case <-moved:
@@ -138,6 +146,43 @@ func (s *Store) WaitFor(ctx context.Context, partition int, seq uint64) error {
 		case <-ctx.Done():
 			return fmt.Errorf("wait for partition %d to be mirrored up to %d, it is at %d: %w", partition, seq, mark.Seq, context.Cause(ctx))
 		}
+	}
+}
+
+// want says that somebody waits for more than is mirrored, until leave is called.
+func (p *partition) want() (leave func()) {
+	p.mu.Lock()
+	p.waits++
+	p.mu.Unlock()
+	select {
+	case p.wanted <- struct{}{}:
+	default: // it has been said
+	}
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.waits--
+	}
+}
+
+// gather returns after a while, or once somebody waits.
+func (p *partition) gather(ctx context.Context, most time.Duration) {
+	select {
+	case <-p.wanted: // by somebody who may be gone
+	default:
+	}
+	p.mu.Lock()
+	waits := p.waits > 0
+	p.mu.Unlock()
+	if waits {
+		return
+	}
+	t := time.NewTimer(most)
+	defer t.Stop()
+	select {
+	case <-p.wanted:
+	case <-t.C:
+	case <-ctx.Done():
 	}
 }
 

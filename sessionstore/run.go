@@ -30,6 +30,9 @@ type Feed interface {
 	Follow(ctx context.Context, partition int, after uint64, fn func([]session.Raw) error) error
 }
 
+// fewRecords is less than a batch has in which records have gathered by themselves.
+const fewRecords = 64
+
 // The times between attempts to reach the feed.
 const (
 	firstPause = 100 * time.Millisecond
@@ -99,7 +102,9 @@ func (s *Store) follow(ctx context.Context, f Feed, p *partition) (moved bool, e
 	g.Go(func() error {
 		var applied error
 		err := f.Follow(ctx, p.n, from.Seq, func(raws []session.Raw) error {
-			applied = s.Apply(p.n, incarnation, raws)
+			if applied = s.Apply(p.n, incarnation, raws); applied == nil && len(raws) < fewRecords {
+				p.gather(ctx, s.cfg.Gather)
+			}
 			return applied
 		})
 		if applied != nil {

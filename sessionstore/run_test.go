@@ -81,6 +81,30 @@ func TestRunMirrorsWhatComes(t *testing.T) {
 	}
 }
 
+// Records gather only while nobody waits for them: with an hour for it, whoever
+// waits is answered all the same, before and after the records have come.
+func TestRecordsGatherWhileNobodyWaits(t *testing.T) {
+	t.Parallel()
+	tp := family(t)
+	f := newFeed(tp.raws[:1])
+	s := open(t, sessionstore.Config{Gather: time.Hour})
+	run(t, s, f, 0)
+	for n := 1; n < len(tp.raws); n++ {
+		if n%2 == 0 {
+			f.change(func() { f.raws = append(f.raws, tp.raws[n]) })
+			wait(t, s, uint64(n+1))
+			continue
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- s.WaitFor(within(t), 0, uint64(n+1)) }()
+		f.change(func() { f.raws = append(f.raws, tp.raws[n]) })
+		if err := <-waited; err != nil {
+			t.Fatal(err)
+		}
+	}
+	agree(t, s, tp)
+}
+
 func TestRunHoldsAPartitionAlone(t *testing.T) {
 	t.Parallel()
 	tp := family(t)

@@ -42,6 +42,10 @@ type Config struct {
 	// Interval is the time between two syncs, and how long a partition is
 	// idle before its watermark is checked. Default: 1s.
 	Interval time.Duration
+	// Gather is how long records gather behind a batch while nobody waits for
+	// them: one batch of some records costs little more than one of one. Default:
+	// 2ms.
+	Gather time.Duration
 }
 
 func (c Config) withDefaults() Config {
@@ -56,6 +60,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Interval <= 0 {
 		c.Interval = time.Second
+	}
+	if c.Gather <= 0 {
+		c.Gather = 2 * time.Millisecond
 	}
 	return c
 }
