@@ -25,7 +25,6 @@ func BenchmarkAppend(b *testing.B) {
 		b.Fatal(err)
 	}
 	books, raws := make([]*book, writers), make([]*rawBook, writers)
-	var raw *rawSide
 	for w := range writers {
 		if books[w], err = newBook(b.Context(), log, 0); err != nil {
 			b.Fatal(err)
@@ -35,17 +34,17 @@ func BenchmarkAppend(b *testing.B) {
 			b.Fatal(err)
 		}
 		books[w].took(done)
-		if raw, err = newRaw(g.conn, done); err != nil {
+		if raws[w], err = books[w].repeating(done.Record); err != nil {
 			b.Fatal(err)
 		}
 	}
 	for name, do := range map[string]func(w int) error{
-		"raw":  func(w int) error { return raw.publish(raws[w]) },
+		"raw":  func(w int) error { return raws[w].publish(g.conn) },
 		"ours": func(w int) error { return books[w].nudges(b.Context(), 1) },
 	} {
 		b.Run(fmt.Sprintf("%s/writers=%d", name, writers), func(b *testing.B) {
 			for w := range writers {
-				raws[w] = books[w].nudged()
+				raws[w].tail, raws[w].next = books[w].view.Tail, 0
 			}
 			b.ReportAllocs()
 			b.ResetTimer()

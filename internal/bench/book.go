@@ -192,51 +192,64 @@ func (s *shelf) next() *book {
 	return s.books[0]
 }
 
-// rawSide publishes the bytes of one of our records over and over.
-type rawSide struct {
-	conn   *nats.Conn
-	header nats.Header
-	body   []byte
+// rawRecord is a record of ours, ready to be published.
+type rawRecord struct {
+	subject string
+	header  nats.Header
+	body    []byte
 }
 
-// newRaw publishes what an append of ours has just written.
-func newRaw(conn *nats.Conn, done stream.Done) (*rawSide, error) {
-	headers, body, err := session.EncodeRecord(done.Record)
+func newRawRecord(r session.Record) (rawRecord, error) {
+	headers, body, err := session.EncodeRecord(r)
 	if err != nil {
-		return nil, err
+		return rawRecord{}, err
 	}
 	h := nats.Header{}
 	for k, v := range headers {
 		h[k] = []string{v}
 	}
-	return &rawSide{conn: conn, header: h, body: body}, nil
+	return rawRecord{stream.Subject(r.Address), h, body}, nil
 }
 
-// rawBook is where the raw side publishes: the subjects that a session's records
-// would have, one after the other, each with the compare-and-set on the tail that
-// the last one made.
+// rawBook is what the raw side publishes for one session: records of ours, one
+// after the other and then from the first on again, each with the compare-and-set
+// on the tail that the last one made.
 type rawBook struct {
-	filter   string
-	subjects []string
-	next     int
-	tail     uint64
+	filter  string
+	records []rawRecord
+	next    int
+	tail    uint64
 }
 
-// nudged is a raw book whose records all have one subject.
-func (b *book) nudged() *rawBook {
-	subject := stream.Subject(session.Address{Session: b.id(), Class: session.ClassInbox})
-	return &rawBook{filter: stream.TailFilter(b.id()), subjects: []string{subject}, tail: b.view.Tail}
+// repeating publishes one record over and over.
+func (b *book) repeating(r session.Record) (*rawBook, error) {
+	raw, err := newRawRecord(r)
+	return &rawBook{filter: stream.TailFilter(b.id()), records: []rawRecord{raw}, tail: b.view.Tail}, err
 }
 
-// delegated is a raw book whose records have the subjects of the geneses that the
-// calls of the open step would write.
-func (b *book) delegated() *rawBook {
+// delegating publishes the geneses that the calls of the open step would write.
+func (b *book) delegating() (*rawBook, error) {
 	r := &rawBook{filter: stream.TailFilter(b.id()), tail: b.view.Tail}
-	for i := range callsPerBook {
-		child := session.ChildID(b.id(), session.MakeCallID(b.view.State.Turn, b.view.State.Open.Step, i))
-		r.subjects = append(r.subjects, stream.Subject(session.Address{Session: child, Class: session.ClassGenesis, Creator: b.id()}))
+	for range callsPerBook {
+		o, err := b.order(session.Spawn)
+		if err != nil {
+			return nil, err
+		}
+		record, err := o.Child(b.view, deployed())
+		if err != nil {
+			return nil, err
+		}
+		record.Writer = session.Writer{Component: "bench", Instance: "b", Incarnation: "1"}
+		if b.view.State, err = session.FoldSection(b.view.State, *record.Own); err != nil {
+			return nil, err
+		}
+		raw, err := newRawRecord(record)
+		if err != nil {
+			return nil, err
+		}
+		r.records = append(r.records, raw)
 	}
-	return r
+	return r, nil
 }
 
 // rawShelf is raw books enough for one caller's delegations.
@@ -249,7 +262,11 @@ func newRawShelf(ctx context.Context, log *stream.Log, delegations int) (*rawShe
 	}
 	var r rawShelf
 	for _, b := range s.books {
-		r.books = append(r.books, b.delegated())
+		raw, err := b.delegating()
+		if err != nil {
+			return nil, err
+		}
+		r.books = append(r.books, raw)
 	}
 	return &r, nil
 }
@@ -262,12 +279,14 @@ func (s *rawShelf) following() *rawBook {
 	return s.books[0]
 }
 
-func (r *rawSide) publish(b *rawBook) error {
-	m := &nats.Msg{Subject: b.subjects[b.next%len(b.subjects)], Data: r.body, Header: make(nats.Header, len(r.header)+2)}
+// publish publishes the next record.
+func (b *rawBook) publish(conn *nats.Conn) error {
+	r := b.records[b.next%len(b.records)]
+	m := &nats.Msg{Subject: r.subject, Data: r.body, Header: make(nats.Header, len(r.header)+2)}
 	maps.Copy(m.Header, r.header)
 	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(b.tail, 10)}
 	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{b.filter}
-	answer, err := r.conn.RequestMsg(m, 5*time.Second)
+	answer, err := conn.RequestMsg(m, 5*time.Second)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,6 @@ func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	}
 	for writers, n := range map[int]int{1: s.of(3000), 64: s.of(20_000)} {
 		ours, raws := make([]*book, writers), make([]*rawBook, writers)
-		var raw *rawSide
 		for w := range writers {
 			if ours[w], err = newBook(ctx, log, 0); err != nil {
 				return err
@@ -100,14 +99,13 @@ func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
 				return err
 			}
 			like.took(done)
-			raws[w] = like.nudged()
-			if raw, err = newRaw(g.conn, done); err != nil {
+			if raws[w], err = like.repeating(done.Record); err != nil {
 				return err
 			}
 		}
 		f, err := compare(fmt.Sprintf("append with compare-and-set, %d writers", writers), 0.85, n,
 			func(n int) (time.Duration, error) {
-				return spread(writers, n, func(w int) error { return raw.publish(raws[w]) })
+				return spread(writers, n, func(w int) error { return raws[w].publish(g.conn) })
 			},
 			func(n int) (time.Duration, error) {
 				return spread(writers, n, func(w int) error { return ours[w].nudges(ctx, 1) })
@@ -134,18 +132,6 @@ func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	}
 	for _, callers := range []int{1, 16} {
 		n := s.of(800)
-		like, err := newBook(ctx, log, 1)
-		if err != nil {
-			return err
-		}
-		done, err := like.delegate(ctx, session.Spawn)
-		if err != nil {
-			return err
-		}
-		raw, err := newRaw(g.conn, done)
-		if err != nil {
-			return err
-		}
 		f, err := compare(fmt.Sprintf("delegation in package delegation, %d callers", callers), 0.7, n,
 			func(n int) (time.Duration, error) {
 				shelves := make([]*rawShelf, callers)
@@ -154,7 +140,7 @@ func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
 						return 0, err
 					}
 				}
-				return spread(callers, n, func(c int) error { return raw.publish(shelves[c].following()) })
+				return spread(callers, n, func(c int) error { return shelves[c].following().publish(g.conn) })
 			},
 			func(n int) (time.Duration, error) {
 				shelves := make([]*shelf, callers)

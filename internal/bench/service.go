@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -43,19 +44,7 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	if err != nil {
 		return err
 	}
-	like, err := newBook(ctx, log, 1)
-	if err != nil {
-		return err
-	}
-	done, err := like.delegate(ctx, session.Spawn)
-	if err != nil {
-		return err
-	}
-	raw, err := newRaw(g.conn, done)
-	if err != nil {
-		return err
-	}
-	empty := &rawService{raw: raw}
+	empty := &rawService{conn: g.conn}
 	subject := client.SubjectWorker + "w1.raw"
 	svc, err := empty.serve(subject)
 	if err != nil {
@@ -75,7 +64,19 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 				return 0, err
 			}
 			empty.shelf.Store(shelf)
-			return spread(1, n, func(int) error { return askRaw(worker, subject, raw.body) })
+			like, err := newBook(ctx, log, 1)
+			if err != nil {
+				return 0, err
+			}
+			in, err := like.request(deployment)
+			if err != nil {
+				return 0, err
+			}
+			request, err := json.Marshal(in)
+			if err != nil {
+				return 0, err
+			}
+			return spread(1, n, func(int) error { return askRaw(worker, subject, request) })
 		},
 		func(n int) (time.Duration, error) {
 			s, err := newShelf(ctx, log, n)
@@ -159,20 +160,29 @@ func currentSettings(ctx context.Context, log *stream.Log) (policy.Deployment, e
 	return policy.NewDeployment(value, revision)
 }
 
-// ask delegates the next call through the service.
-func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment) error {
+// request asks for the next call of the open step, decided.
+func (b *book) request(d policy.Deployment) (client.DelegateRequest, error) {
 	s := b.view.State
 	call := session.MakeCallID(s.Turn, s.Open.Step, b.open)
 	dec, err := policy.Decide(s, d, policy.Call{ID: call, Tool: session.ToolDelegate, Effect: true, Wish: &policy.Wish{}}, tools)
 	if err != nil {
-		return err
+		return client.DelegateRequest{}, err
 	}
-	in := client.DelegateRequest{
+	return client.DelegateRequest{
 		Head: client.Head{Version: client.APIVersion}, Session: b.id(), Tail: b.view.Tail, Epoch: s.Epoch,
 		Calls: []client.Delegation{{
 			CallID: call, Decision: dec.Record(),
 			Spec: client.DelegateSpec{Kind: session.Spawn, Mode: session.OneShot, Label: "child", Prompt: "work"},
 		}},
+	}, nil
+}
+
+// ask delegates the next call through the service.
+func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment) error {
+	s := b.view.State
+	in, err := b.request(d)
+	if err != nil {
+		return err
 	}
 	var out client.DelegateReply
 	if err := api.Call(ctx, client.MethodDelegate, in, &out); err != nil {
@@ -196,18 +206,18 @@ func (b *book) ask(ctx context.Context, api *client.Client, d policy.Deployment)
 // rawService answers requests by the raw publish and nothing else, one after the
 // other.
 type rawService struct {
-	raw   *rawSide
+	conn  *nats.Conn
 	shelf atomic.Pointer[rawShelf]
 }
 
 func (s *rawService) serve(subject string) (micro.Service, error) {
-	svc, err := micro.AddService(s.raw.conn, micro.Config{Name: "raw", Version: "1.0.0"})
+	svc, err := micro.AddService(s.conn, micro.Config{Name: "raw", Version: "1.0.0"})
 	if err != nil {
 		return nil, err
 	}
 	err = svc.AddEndpoint("raw", micro.HandlerFunc(func(req micro.Request) {
 		book := s.shelf.Load().following()
-		if err := s.raw.publish(book); err != nil {
+		if err := book.publish(s.conn); err != nil {
 			_ = req.Error("500", err.Error(), nil)
 			return
 		}
