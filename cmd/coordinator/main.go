@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/entail-fleet/entail/internal/node"
 	"github.com/entail-fleet/entail/policy"
@@ -46,9 +48,8 @@ type options struct {
 	cfg                                      node.CoordinatorConfig
 }
 
-func (o *options) flags(out io.Writer) *flag.FlagSet {
+func (o *options) flags() *flag.FlagSet {
 	fs := flag.NewFlagSet("coordinator", flag.ContinueOnError)
-	fs.SetOutput(out)
 	fs.StringVar(&o.cfg.Name, "name", "c1", "unique `name` among the fleet's coordinators")
 	fs.StringVar(&o.credentials, "credentials", "", "`file` with this coordinator's broker credentials, mode 0600, or /dev/fd/N")
 	fs.StringVar(&o.provisioner, "provisioner-credentials", "", "`file` with the provisioner's; with it streams and buckets are made at the start")
@@ -69,29 +70,18 @@ func (o *options) flags(out io.Writer) *flag.FlagSet {
 // run runs the coordinator until ctx ends.
 func run(ctx context.Context, args []string, out io.Writer, lookup func(string) (string, bool)) error {
 	var o options
-	fs := o.flags(out)
-	if err := fs.Parse(args); err != nil {
+	if err := node.ParseFlags(o.flags(), args, out, lookup); err != nil {
 		return err
 	}
-	if err := node.Overlay(fs, lookup); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
-	if o.credentials == "" || o.tokens == "" {
-		return errors.New("-credentials and -tokens are needed; -help lists the flags")
-	}
-	creds, err := node.ReadCredentials(o.credentials)
+	creds, err := node.CredentialsOf("coordinator", o.credentials)
 	if err != nil {
 		return err
 	}
 	if o.cfg.Tokens, err = node.ReadTokens(o.tokens); err != nil {
-		return err
-	}
-	if o.models != "" {
-		o.cfg.Models = strings.Split(o.models, ",")
-	}
-	o.cfg.Wishes.DefaultSandbox, o.cfg.Wishes.Reviewer = session.SandboxMode(o.defaultSandbox), policy.Reviewer(o.reviewer)
-	if err := o.cfg.Wishes.Validate(); err != nil {
-		return err
+		return fmt.Errorf("%w; `entail keys init` writes it", err)
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		o.cfg.Version = info.Main.Version
@@ -103,12 +93,41 @@ func run(ctx context.Context, args []string, out io.Writer, lookup func(string) 
 	return node.Coordinator(ctx, creds, o.cfg, log, func() { log.Info("ready", slog.String("coordinator", o.cfg.Name)) })
 }
 
+// validate checks the flags and puts them together.
+func (o *options) validate() error {
+	if o.credentials == "" || o.tokens == "" {
+		return errors.New("-credentials and -tokens are needed; -help lists the flags")
+	}
+	if o.cfg.Name == "" || strings.ContainsFunc(o.cfg.Name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return fmt.Errorf("-name %q: give one word that no other coordinator of the fleet has", o.cfg.Name)
+	}
+	if err := node.CheckPartitions(o.cfg.Partitions); err != nil {
+		return err
+	}
+	if n := o.cfg.Replicas; n != 1 && n < 3 {
+		return fmt.Errorf("-replicas %d: give 1, or 3 and more", n)
+	}
+	if o.models != "" {
+		o.cfg.Models = strings.Split(o.models, ",")
+	}
+	for _, m := range o.cfg.Models {
+		if provider, name, ok := strings.Cut(m, ":"); !ok || provider == "" || name == "" {
+			return fmt.Errorf("-models: %q is not provider:name", m)
+		}
+	}
+	if u, err := url.Parse(o.cfg.OTLP); o.cfg.OTLP != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
+		return errors.New("-otlp-endpoint: use a URL such as http://127.0.0.1:4318/v1/traces")
+	}
+	o.cfg.Wishes.DefaultSandbox, o.cfg.Wishes.Reviewer = session.SandboxMode(o.defaultSandbox), policy.Reviewer(o.reviewer)
+	return o.cfg.Wishes.Validate()
+}
+
 // provision makes what the fleet needs, if this coordinator was given the right.
 func (o *options) provision(ctx context.Context, log *slog.Logger) error {
 	if o.provisioner == "" {
 		return nil
 	}
-	creds, err := node.ReadCredentials(o.provisioner)
+	creds, err := node.CredentialsOf("provisioner", o.provisioner)
 	if err != nil {
 		return err
 	}

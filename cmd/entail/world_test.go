@@ -101,15 +101,23 @@ func (w *world) entail(args ...string) string {
 // something.
 func (w *world) until(says string, args ...string) {
 	w.t.Helper()
+	w.eventually(func() bool {
+		return strings.Contains(command{args: append(args, "--dir", w.dir)}.run().out, says)
+	})
+}
+
+// eventually waits until something holds.
+func (w *world) eventually(holds func() bool) {
+	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), awaitLimit)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for !strings.Contains(command{args: append(args, "--dir", w.dir)}.run().out, says) {
+	for !holds() {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			w.t.Fatalf("entail %v never said %q", args, says)
+			w.t.Fatal("it never came about")
 		}
 	}
 }

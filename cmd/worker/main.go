@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -44,9 +45,8 @@ type options struct {
 	cfg                 node.WorkerConfig
 }
 
-func (o *options) flags(out io.Writer) *flag.FlagSet {
+func (o *options) flags() *flag.FlagSet {
 	fs := flag.NewFlagSet("worker", flag.ContinueOnError)
-	fs.SetOutput(out)
 	fs.StringVar(&o.credentials, "credentials", "", "`file` with this worker's broker credentials, mode 0600, or /dev/fd/N; the worker's name is in it")
 	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count")
 	fs.IntVar(&o.cfg.Concurrency, "concurrency", 4, "how many sessions to drive at once")
@@ -60,17 +60,13 @@ func (o *options) flags(out io.Writer) *flag.FlagSet {
 // _FILE give.
 func run(ctx context.Context, args []string, out io.Writer, lookup func(string) (string, bool)) error {
 	var o options
-	fs := o.flags(out)
-	if err := fs.Parse(args); err != nil {
+	if err := node.ParseFlags(o.flags(), args, out, lookup); err != nil {
 		return err
 	}
-	if err := node.Overlay(fs, lookup); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
-	if o.credentials == "" {
-		return errors.New("-credentials is needed; -help lists the flags")
-	}
-	creds, err := node.ReadCredentials(o.credentials)
+	creds, err := node.CredentialsOf("worker", o.credentials)
 	if err != nil {
 		return err
 	}
@@ -79,7 +75,9 @@ func run(ctx context.Context, args []string, out io.Writer, lookup func(string) 
 		return err
 	}
 	o.cfg.Name = creds.Name
-	o.cfg.Hidden = hiddenPaths(o.credentials, o.hidden)
+	if o.cfg.Hidden, err = hiddenPaths(o.credentials, o.hidden); err != nil {
+		return err
+	}
 	if path, ok := lookup("PATH"); ok {
 		o.cfg.Env = []string{"PATH=" + path}
 	}
@@ -88,18 +86,37 @@ func run(ctx context.Context, args []string, out io.Writer, lookup func(string) 
 	return node.Worker(ctx, order, o.cfg, log, func() { log.Info("ready") })
 }
 
+// validate checks the flags.
+func (o *options) validate() error {
+	if o.credentials == "" {
+		return errors.New("-credentials is needed; -help lists the flags")
+	}
+	if o.cfg.Concurrency < 1 {
+		return fmt.Errorf("-concurrency %d: give at least 1", o.cfg.Concurrency)
+	}
+	return node.CheckPartitions(o.cfg.Partitions)
+}
+
 // hiddenPaths adds the credentials file to the paths that were named.
-func hiddenPaths(credentials, list string) []string {
+func hiddenPaths(credentials, list string) ([]string, error) {
 	var out []string
 	if !strings.HasPrefix(credentials, "/dev/fd/") {
-		out = append(out, credentials)
+		path, err := filepath.Abs(credentials)
+		if err != nil {
+			return nil, fmt.Errorf("hide %s: %w", credentials, err)
+		}
+		out = append(out, path)
 	}
 	for path := range strings.SplitSeq(list, ",") {
-		if path != "" {
-			out = append(out, path)
+		if path == "" {
+			continue
 		}
+		if !filepath.IsAbs(path) {
+			return nil, fmt.Errorf("-hidden: %q is not absolute: give whole paths, joined by commas", path)
+		}
+		out = append(out, path)
 	}
-	return out
+	return out, nil
 }
 
 // endpointsOf reads keys and addresses of model endpoints.
@@ -115,7 +132,7 @@ func endpointsOf(lookup func(string) (string, bool)) (map[string]broker.Secret, 
 		}
 		text, err := os.ReadFile(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s_FILE: %w", name, err)
+			return nil, fmt.Errorf("%s_FILE: %w; name a file with the value alone", name, err)
 		}
 		out[name] = broker.NewSecret(strings.TrimSpace(string(text)))
 	}

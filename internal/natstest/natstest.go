@@ -2,6 +2,9 @@
 package natstest
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -71,4 +74,31 @@ func (s Server) Conn(t testing.TB, role broker.Role, name string, opts ...nats.O
 	}
 	t.Cleanup(nc.Close)
 	return nc
+}
+
+// Keys writes the credentials of every identity to a directory, as NAME.json, in
+// the form that a process of a fleet reads them.
+func (s Server) Keys(t testing.TB) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, role := range broker.Roles() {
+		names := []string{string(role)}
+		if role == broker.Worker {
+			names = []string{"w1", "w2"}
+		}
+		for _, name := range names {
+			creds, ok := s.Credentials(role, name)
+			if !ok {
+				t.Fatalf("the broker knows no %s %q", role, name)
+			}
+			var text bytes.Buffer
+			if err := broker.WriteCredentials(&text, creds); err != nil {
+				t.Fatalf("write the credentials of %s %q: %v", role, name, err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name+".json"), text.Bytes(), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return dir
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
 	"golang.org/x/sync/errgroup"
 
@@ -53,6 +54,9 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 	if err := broker.CheckServer(nc); err != nil {
 		return err
 	}
+	if err := checkStreams(ctx, nc, cfg); err != nil {
+		return err
+	}
 	store, err := sessionstore.Open(sessionstore.Config{Dir: cfg.Store, Logger: logger, OnAlarm: func(a session.Alarm) {
 		logger.Warn("void record", slog.String("alarm", a.String()))
 	}})
@@ -65,9 +69,6 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 		Writer: session.Writer{Component: "coordinator", Instance: cfg.Name, Incarnation: incarnation()},
 	})
 	if err != nil {
-		return err
-	}
-	if err := log.Check(ctx); err != nil {
 		return err
 	}
 	by := session.Party{Kind: session.Program, ID: "coordinator " + cfg.Name}
@@ -95,6 +96,16 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 		return nil
 	})
 	return g.Wait()
+}
+
+// checkStreams refuses streams that are missing or unsafe, before there is a
+// mirror of them.
+func checkStreams(ctx context.Context, nc *nats.Conn, cfg CoordinatorConfig) error {
+	log, err := stream.New(nc, stream.Config{Partitions: cfg.Partitions, Replicas: cfg.Replicas})
+	if err != nil {
+		return err
+	}
+	return log.Check(ctx)
 }
 
 // watchInterval is how often settings and liveness are looked at: several times

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -76,6 +77,51 @@ func ReadTokens(path string) ([]coordinator.Token, error) {
 	return tokens, nil
 }
 
+// ParseFlags reads the flags of a process of a fleet, and those that are not given
+// from their variables. Asked for help, it writes to out and returns
+// [flag.ErrHelp].
+func ParseFlags(fs *flag.FlagSet, args []string, out io.Writer, lookup func(string) (string, bool)) error {
+	const wayOut = "-help lists the flags"
+	fs.SetOutput(io.Discard) // an error is one line, and its caller's to write
+	err := fs.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fs.SetOutput(out)
+		fs.Usage()
+		return err
+	case err != nil:
+		return fmt.Errorf("%w; %s", err, wayOut)
+	case fs.NArg() > 0:
+		return fmt.Errorf("%s takes no arguments and was given %q; %s", fs.Name(), fs.Args(), wayOut)
+	}
+	if err := Overlay(fs, lookup); err != nil {
+		return fmt.Errorf("%w; %s", err, wayOut)
+	}
+	return nil
+}
+
+// CredentialsOf reads the credentials of a process's own role: another one's
+// would be found out by what the broker does not permit.
+func CredentialsOf(role broker.Role, path string) (broker.Credentials, error) {
+	creds, err := ReadCredentials(path)
+	if err != nil {
+		return broker.Credentials{}, fmt.Errorf("%w; `entail keys init` writes the file of each %s", err, role)
+	}
+	if creds.Role != role {
+		return broker.Credentials{}, fmt.Errorf("%s holds the credentials of %s %q: give those of a %s", path, creds.Role, creds.Name, role)
+	}
+	return creds, nil
+}
+
+// CheckPartitions reports a partition count that no fleet can have.
+func CheckPartitions(n int) error {
+	const most = 256 // an id has two hex digits for its partition
+	if n < 1 || n > most {
+		return fmt.Errorf("-partitions %d: give 1 to %d, what the keys were made for", n, most)
+	}
+	return nil
+}
+
 // Overlay sets each flag that was not given from its variable, ENTAIL_ and its
 // name in capitals.
 func Overlay(fs *flag.FlagSet, lookup func(string) (string, bool)) error {
@@ -89,7 +135,7 @@ func Overlay(fs *flag.FlagSet, lookup func(string) (string, bool)) error {
 			return
 		}
 		if err := f.Value.Set(v); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			errs = append(errs, fmt.Errorf("%s: value %q: %w", name, v, err))
 		}
 	})
 	return errors.Join(errs...)

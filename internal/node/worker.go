@@ -76,12 +76,13 @@ const grace = 5 * time.Second
 
 // leaseOf reads the deployment's lease.
 func leaseOf(ctx context.Context, log *stream.Log) (time.Duration, error) {
+	const wayOut = "a coordinator with the provisioner's credentials makes them when it starts"
 	value, revision, err := log.Settings().Load(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read the deployment's settings: %w", err)
+		return 0, fmt.Errorf("read the deployment's settings: %w; %s", err, wayOut)
 	}
 	if revision == 0 {
-		return 0, errors.New("the deployment has no settings yet: a coordinator makes them when it starts")
+		return 0, errors.New("the deployment has no settings yet: " + wayOut)
 	}
 	d, err := policy.NewDeployment(value, revision)
 	if err != nil {
