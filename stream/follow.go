@@ -15,14 +15,15 @@ import (
 const (
 	followBatch   = 512
 	followWait    = 5 * time.Millisecond
+	followLinger  = 50 * time.Microsecond // enough to take what has come already
 	followBeat    = time.Second     // a silent server is noticed after two
 	followForget  = 5 * time.Minute // the server drops an abandoned consumer
 	followTidying = 2 * time.Second
 )
 
 // Follow calls fn with every record of a partition after a stream sequence, in
-// order, in batches of up to 512 records or what comes in 5 ms; a record behind
-// which nothing waits does not wait either. Hole is set where stream sequences are
+// order, in batches of up to 512 records or what comes in 5 ms; behind the last
+// record that the stream holds only what has come already is taken. Hole is set where stream sequences are
 // missing in front of a record. A message that stands in no session's space was
 // put there with a worker's key and is part of no log; it comes with a zero
 // Address, so that its sequence is accounted for. Follow returns when ctx ends,
@@ -107,8 +108,11 @@ func (f *follower) collect(ctx context.Context, messages jetstream.MessagesConte
 		}
 		batch = append(batch, m)
 		left := time.Until(deadline)
-		if last || len(batch) == followBatch || left <= 0 {
+		if len(batch) == followBatch || left <= 0 {
 			return batch, nil
+		}
+		if last {
+			left = followLinger
 		}
 		if msg, err = messages.Next(jetstream.NextMaxWait(left)); errors.Is(err, nats.ErrTimeout) {
 			return batch, nil
