@@ -28,6 +28,29 @@ func Mark(dir, id string) error { return checkMark(dir, id, true) }
 // not: something may have to be mounted there.
 func CheckMark(dir, id string) error { return checkMark(dir, id, false) }
 
+// Markable reports, as an error that is nil, whether dir has a mark or can be given
+// one by this process. It writes nothing.
+func Markable(dir string) error {
+	m, err := openMark(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.dir.Close() }()
+	if found, err := m.read(); err != nil || found != "" {
+		return err
+	}
+	if m.plain {
+		return unix.Access(dir, unix.W_OK)
+	}
+	// Replacing an attribute that is not there fails, and says whether one could
+	// be there.
+	err = unix.Fsetxattr(int(m.dir.Fd()), markAttr, nil, unix.XATTR_REPLACE)
+	if errors.Is(err, unix.ENODATA) {
+		return nil
+	}
+	return err
+}
+
 func checkMark(dir, id string, first bool) error {
 	m, err := openMark(dir)
 	if err != nil {

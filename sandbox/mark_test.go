@@ -125,3 +125,21 @@ func TestHalfWrittenMarkIsNoMark(t *testing.T) {
 		}
 	}
 }
+
+// Whether a place can be marked is found out without marking it.
+func TestMarkableWritesNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := sandbox.Markable(dir); err != nil {
+		t.Errorf("one's own directory: %v", err)
+	}
+	if err := sandbox.CheckMark(dir, "w1"); !errors.Is(err, sandbox.ErrElsewhere) {
+		t.Errorf("it is marked: %v", err)
+	}
+	if err := sandbox.Mark(dir, "w1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := sandbox.Markable(dir); err != nil {
+		t.Errorf("a marked directory: %v", err)
+	}
+}

@@ -29,6 +29,9 @@ func New(Config) (*Runner, error) {
 // Mark does nothing: no call works in any directory.
 func Mark(_, _ string) error { return nil }
 
+// Markable does nothing.
+func Markable(string) error { return nil }
+
 // CheckMark does nothing.
 func CheckMark(_, _ string) error { return nil }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
 	"github.com/entail-fleet/entail/internal/node"
+	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -98,6 +99,11 @@ func (a *app) run(cmd *cobra.Command, want delegation.Root, m chosenModel, o ser
 	default:
 		if err := checkKey(name, o.endpoints); err != nil {
 			return err
+		}
+		// The workers are this user's. A session in a place that they cannot mark
+		// would wait for ever (SPEC 7.9).
+		if err := sandbox.Markable(want.Cwd); err != nil {
+			return usagef("--cwd %s: this user cannot mark it as a workspace: %w; work in a directory that is yours, or have its owner run `entail up`", want.Cwd, err)
 		}
 		if own, err = a.startServer(ctx, o); err != nil {
 			return err

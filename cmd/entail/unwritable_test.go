@@ -139,6 +139,7 @@ func TestDirectoriesOfSomebodyElse(t *testing.T) {
 		{"up in it", []string{"up", "--dir", foreign}, exitUnavailable, []string{foreign, "not permitted", "name another with --dir"}},
 		{"a broker's", run("--dir", filepath.Join(o.base, "nats-data")), exitUnavailable, []string{filepath.Join("nats-data", "nats"), "permission denied", "--dir"}},
 		{"a mirror's", run("--dir", filepath.Join(o.base, "store-data")), exitUnavailable, []string{filepath.Join("store-data", "store"), "permission denied", "--dir"}},
+		{"a workspace", run("--cwd", foreign, "--dir", filepath.Join(o.base, "data")), exitUsage, []string{foreign, "cannot mark", "a directory that is yours"}},
 		{"keys in it", []string{"keys", "init", filepath.Join(foreign, "keys")}, exitUsage, []string{foreign, "permission denied", "name a new directory"}},
 		{"a token file", []string{"session", "ls", "--token-file", secret}, exitUnavailable, []string{secret, "permission denied", "--token-file"}},
 		{"a script", []string{"run", "--model", "scripted:" + secret, "go"}, exitUsage, []string{secret, "permission denied", "scripted:FILE"}},
