@@ -77,3 +77,24 @@ func BenchmarkView(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkApplyDelegations mirrors geneses of children in small batches, as a
+// mirror that keeps up meets them. One operation is one record.
+func BenchmarkApplyDelegations(b *testing.B) {
+	const size, children = 4, 8
+	tp := newTape(b)
+	for len(tp.raws) < b.N {
+		root := tp.root()
+		for range children {
+			tp.delegate(root, session.Spawn)
+		}
+	}
+	raws := tp.raws[:b.N]
+	s := open(b, sessionstore.Config{})
+	b.ReportAllocs()
+	b.ResetTimer()
+	for chunk := range slices.Chunk(raws, size) {
+		apply(b, s, chunk)
+	}
+	sessionstore.Sync(b, s)
+}
