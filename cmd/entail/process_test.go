@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,14 +31,15 @@ type running struct {
 }
 
 // up starts `entail up` and waits until it is ready.
-func up(t *testing.T) *running {
+func up(t *testing.T, flags ...string) *running {
 	t.Helper()
 	binary, err := exec.LookPath("entail")
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &running{dir: filepath.Join(t.TempDir(), "data"), pids: map[string]int{}}
-	r.cmd = exec.CommandContext(t.Context(), binary, "up", "-o", "json", "--dir", r.dir, "--lease", "1s", "--log-level", "ERROR")
+	args := append([]string{"up", "-o", "json", "--dir", r.dir, "--lease", "1s", "--log-level", "ERROR"}, flags...)
+	r.cmd = exec.CommandContext(t.Context(), binary, args...)
 	r.cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+modelKey)
 	stdout, err := r.cmd.StdoutPipe()
 	if err != nil {
@@ -93,25 +95,45 @@ func gone(t *testing.T, pids map[string]int) {
 // alive reports whether a process runs. One that nobody has waited for yet does
 // not.
 func alive(pid int) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	state := stateOf(fmt.Sprintf("/proc/%d/stat", pid))
+	return state != "" && state != "Z"
+}
+
+// stopped reports whether no thread of a process runs. After SIGSTOP some may run
+// on for a while.
+func stopped(pid int) bool {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool { return stateOf(path) != "T" })
+}
+
+// stateOf is the letter that the kernel has for the state of a process or a
+// thread, none for one that is not there.
+func stateOf(path string) string {
+	stat, err := os.ReadFile(path)
 	if err != nil {
-		return false
+		return ""
 	}
 	_, after, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(after, "Z")
+	return after[:min(len(after), 1)]
+}
+
+// kill kills a process of the server and waits until another takes its place.
+func (r *running) kill(t *testing.T, name string) {
+	t.Helper()
+	old := r.pids[name]
+	if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.next(t); got != name || r.pids[name] == old {
+		t.Errorf("%s was killed, %q was started as process %d", name, got, r.pids[name])
+	}
 }
 
 func TestKilledProcessesAreReplaced(t *testing.T) {
 	t.Parallel()
 	r := up(t)
 	for _, name := range []string{"w1", "coordinator"} {
-		old := r.pids[name]
-		if err := syscall.Kill(old, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if got := r.next(t); got != name || r.pids[name] == old {
-			t.Errorf("%s was killed, %q was started as process %d", name, got, r.pids[name])
-		}
+		r.kill(t, name)
 	}
 	if err := r.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
