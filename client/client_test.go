@@ -3,8 +3,11 @@ package client_test
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
@@ -107,5 +110,30 @@ func TestNobodyAnswers(t *testing.T) {
 	api := client.New(b.Conn(t, broker.Client, "client"), client.Config{Timeout: 300 * time.Millisecond})
 	if err := api.Call(t.Context(), client.MethodInfo, client.SessionRequest{}, nil); client.CodeOf(err) != client.CodeUnavailable {
 		t.Errorf("got %v, want UNAVAILABLE", err)
+	}
+}
+
+// What the broker would not carry is told as what it is, not as an outage.
+func TestRequestThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	b := natstest.Start(t)
+	nc := b.Conn(t, broker.Client, "client")
+	api := client.New(nc, client.Config{Timeout: 10 * time.Second})
+	err := api.Call(t.Context(), client.MethodSend, client.SendRequest{Content: strings.Repeat("x", int(nc.MaxPayload()))}, nil)
+	if client.CodeOf(err) != client.CodeTooLarge || !strings.Contains(err.Error(), "a file of the workspace") {
+		t.Errorf("got %v, want TOO_LARGE and a way out", err)
+	}
+}
+
+// A message that quotes what was sent keeps what is wrong and the way out.
+func TestShorten(t *testing.T) {
+	t.Parallel()
+	if whole := "unknown mode \"wide\" (available: narrow)"; client.Shorten(whole) != whole {
+		t.Errorf("a short message became %q", client.Shorten(whole))
+	}
+	long := "unknown mode \"" + strings.Repeat("é", 100<<10) + "\" (available: narrow)"
+	short := client.Shorten(long)
+	if len(short) > 1000 || !utf8.ValidString(short) || !strings.HasPrefix(short, "unknown mode") || !strings.HasSuffix(short, "(available: narrow)") || !strings.Contains(short, strconv.Itoa(len(long))) {
+		t.Errorf("%d bytes: %q", len(short), short)
 	}
 }

@@ -19,7 +19,8 @@ type records struct {
 
 // each calls fn with every session.
 func (r records) each(ctx context.Context, fn func(client.Summary) error) error {
-	in := client.ListRequest{Head: r.d.head, Root: r.root}
+	const page = 250 // of the longest headers an answer takes a few hundred
+	in := client.ListRequest{Head: r.d.head, Root: r.root, Limit: page}
 	for {
 		var out client.ListReply
 		if err := r.d.Call(ctx, client.MethodList, in, &out); err != nil {
