@@ -19,6 +19,9 @@ type Config struct {
 	Worker string
 	// Timeout bounds one request. Default 20 s, longer than a broker's failover.
 	Timeout time.Duration
+	// Try is how long an answer is waited for before the request is sent again: the
+	// coordinator that had it may be gone. Default 5 s.
+	Try time.Duration
 }
 
 // Client speaks to the coordinator over a connection that its caller owns. It is
@@ -37,6 +40,9 @@ func New(nc *nats.Conn, cfg Config) *Client {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 20 * time.Second
 	}
+	if cfg.Try == 0 {
+		cfg.Try = 5 * time.Second
+	}
 	prefix := SubjectAPI
 	if cfg.Worker != "" {
 		prefix = SubjectWorker + cfg.Worker + "."
@@ -45,8 +51,8 @@ func New(nc *nats.Conn, cfg Config) *Client {
 }
 
 // Call sends one request and decodes its result into out, if out is not nil. It
-// retries while no coordinator answers, until the client's timeout: every
-// request is idempotent by the ids in it. An *Error is the coordinator's answer.
+// retries while no coordinator answers, or the one that was asked does not, until
+// the client's timeout: every request is idempotent by the ids in it. An *Error is the coordinator's answer.
 //
 // Whatever this client was told before, the answer is at least that new, whichever
 // coordinator gives it.
@@ -107,14 +113,22 @@ func (c *Client) bringBack(msg *nats.Msg) {
 	}
 }
 
-// request asks again while there is nobody to answer: a coordinator that was
-// killed is back, or another one is there, within a moment.
+// request asks again while there is nobody to answer, and when whoever was asked
+// does not: a coordinator that was killed is back, or another one is there, within
+// a moment.
 func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
 	const pause = 200 * time.Millisecond
 	for {
-		answer, err := c.nc.RequestMsgWithContext(ctx, msg)
-		if !errors.Is(err, nats.ErrNoResponders) {
-			return answer, err
+		answer, err := c.try(ctx, msg)
+		switch {
+		case err == nil:
+			return answer, nil
+		case ctx.Err() != nil:
+			return nil, err
+		case errors.Is(err, context.DeadlineExceeded):
+			continue // the try's
+		case !errors.Is(err, nats.ErrNoResponders):
+			return nil, err
 		}
 		select {
 		case <-ctx.Done():
@@ -122,4 +136,10 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) 
 		case <-time.After(pause):
 		}
 	}
+}
+
+func (c *Client) try(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Try)
+	defer cancel()
+	return c.nc.RequestMsgWithContext(ctx, msg)
 }

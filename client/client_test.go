@@ -137,3 +137,30 @@ func TestShorten(t *testing.T) {
 		t.Errorf("%d bytes: %q", len(short), short)
 	}
 }
+
+// A coordinator that dies with a request in its hands does not cost the caller all
+// its patience: the request goes to the next one.
+func TestRequestIsSentAgainWhenItIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	b := natstest.Start(t)
+	asked := make(chan struct{}, 8)
+	_, err := b.Conn(t, broker.Coordinator, "coordinator").Subscribe(client.SubjectAPI+">", func(m *nats.Msg) {
+		asked <- struct{}{}
+		if len(asked) == 1 {
+			return
+		}
+		if err := m.Respond([]byte(`{"v":1,"result":{}}`)); err != nil {
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := client.New(b.Conn(t, broker.Client, "client"), client.Config{Timeout: time.Minute, Try: 200 * time.Millisecond})
+	if err := api.Call(t.Context(), client.MethodInfo, client.SessionRequest{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(asked); n < 2 {
+		t.Errorf("it was asked %d times", n)
+	}
+}

@@ -14,8 +14,9 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
-// longestWait bounds how long a reader of events is kept waiting.
-const longestWait = 10 * time.Second
+// longestWait bounds how long a reader of events is kept waiting: less than a
+// client waits before it asks again.
+const longestWait = 4 * time.Second
 
 // maxReply bounds the lines of one reply below the broker's message size.
 const maxReply = 512 << 10

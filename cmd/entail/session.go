@@ -246,7 +246,7 @@ command is interrupted or the session has ended.`,
 func (a *app) tail(ctx context.Context, d *deployment, id session.ID, from session.Seq, follow bool) error {
 	wait := 0
 	if follow {
-		wait = 5000
+		wait = 3000
 	}
 	for {
 		var reply client.EventsReply
