@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -16,15 +15,6 @@ import (
 // fewEvents is the length up to which a log is read from the stream: as quickly as
 // from a mirror, as measured, and with nothing to prove.
 const fewEvents = 48
-
-// eventsBefore is how many events a record says stand before it.
-func eventsBefore(raw session.Raw) uint64 {
-	n, err := strconv.ParseUint(raw.Headers[session.HeaderSeq], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
 
 // cold reads logs from a coordinator's mirror. What it gives may be old or wrong:
 // its caller proves it.

@@ -54,9 +54,11 @@ var (
 // says why it was left earlier.
 func (d *driver) drive(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, d.close(ctx)) }()
-	for {
-		if err := d.rep.Refresh(ctx, 0); err != nil {
-			return err
+	for opened := true; ; opened = false {
+		if !opened { // just now, as it stands
+			if err := d.rep.Refresh(ctx, 0); err != nil {
+				return err
+			}
 		}
 		f, err := d.facts(ctx)
 		if err != nil {

@@ -160,7 +160,8 @@ func TestARecordIsReadOnce(t *testing.T) {
 	if len(records) < 200 || s.Turn != 1 {
 		t.Fatalf("the log has %d records in %d turns, want at least 200 in one", len(records), s.Turn)
 	}
-	if most, read := count.of(records); most != 1 || read != len(records) {
+	// The genesis was the session's last record when the tail was asked for.
+	if most, read := count.of(records[1:]); most != 1 || read != len(records)-1 {
 		t.Errorf("%d of %d records were read, one of them %d times; want each once", read, len(records), most)
 	}
 	if asked := count.asked(); asked < children+messages || asked > 100 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"sync"
 
 	"github.com/entail-fleet/entail/session"
@@ -42,9 +43,15 @@ type source interface {
 }
 
 // fromStream reads from JetStream itself.
-type fromStream struct{ log *stream.Log }
+type fromStream struct {
+	log  *stream.Log
+	last session.Raw // the last record of one session's space, if it was asked for
+}
 
 func (s fromStream) records(ctx context.Context, id, creator session.ID, fn func(session.Raw) error) error {
+	if at := s.last.Address; at.Class == session.ClassGenesis && at.Session == id && at.Space() == id {
+		return fn(s.last) // a root or a person's fork that has nothing else yet
+	}
 	genesis, err := s.log.Genesis(ctx, id, creator)
 	if err != nil {
 		return err
@@ -52,12 +59,23 @@ func (s fromStream) records(ctx context.Context, id, creator session.ID, fn func
 	if err := fn(genesis); err != nil {
 		return err
 	}
-	after := uint64(0)
-	if genesis.Address.Space() == id {
-		after = genesis.StreamSeq
+	after, seq, count := genesis.StreamSeq, session.HeaderSeq, session.HeaderCount
+	if genesis.Address.Space() != id {
+		after, seq, count = 0, session.HeaderChildSeq, session.HeaderChildCount
 	}
-	_, err = s.log.Read(ctx, id, after, fn)
+	next := headerNumber(genesis, seq) + headerNumber(genesis, count)
+	_, err = s.log.ReadOn(ctx, id, after, session.Seq(next), fn)
 	return err
+}
+
+// headerNumber reads what a header says, which is a hint until the record is
+// decoded; 0 if that is no number.
+func headerNumber(raw session.Raw, name string) uint64 {
+	n, err := strconv.ParseUint(raw.Headers[name], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // OpenReplica reads a session's log up to now from JetStream. Creator is a hint at
@@ -65,7 +83,7 @@ func (s fromStream) records(ctx context.Context, id, creator session.ID, fn func
 // to alarm, if it is not nil.
 func OpenReplica(ctx context.Context, log *stream.Log, id, creator session.ID, alarm func(session.Alarm)) (*Replica, error) {
 	r := newReplica(log, id, alarm)
-	if err := r.load(ctx, fromStream{log}, creator, 0); err != nil {
+	if err := r.load(ctx, fromStream{log: log}, creator, 0); err != nil {
 		return nil, fmt.Errorf("open %s: %w", id, err)
 	}
 	return r, nil
@@ -230,7 +248,7 @@ func patiently(ctx context.Context, read func() error) error {
 func (r *Replica) readOn(ctx context.Context, least uint64, doubt bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	from := fromStream{r.log}
+	from := fromStream{log: r.log}
 	_, err := r.log.ReadOn(ctx, r.id, r.chain.Tail(), r.chain.State().Next, func(raw session.Raw) error {
 		if doubt && !follows(*r.chain, raw) {
 			return errUnproven

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func (s *replicas) again(ctx context.Context, old *Replica, creator session.ID) 
 		}
 	}
 	// Void records do not link, and a genesis alone leaves no tail.
-	rep, err := s.readStream(ctx, old.id, creator)
+	rep, err := s.readStream(ctx, old.id, creator, last)
 	switch {
 	case errors.Is(err, session.ErrNotFound):
 		return nil, lossOf(was, tail, errors.New("its genesis is gone"))
@@ -131,7 +132,7 @@ func (s *replicas) read(ctx context.Context, id, creator session.ID) (*Replica, 
 	if err != nil {
 		return nil, err
 	}
-	if eventsBefore(last) >= fewEvents {
+	if headerNumber(last, session.HeaderSeq) >= fewEvents {
 		rep := newReplica(s.log, id, nil) // the mirror's void records are the mirror's to report
 		err := rep.load(ctx, s.cold, creator, last.StreamSeq)
 		if err == nil {
@@ -148,12 +149,16 @@ func (s *replicas) read(ctx context.Context, id, creator session.ID) (*Replica, 
 				slog.String("session", string(id)), slog.Any("error", err))
 		}
 	}
-	return s.readStream(ctx, id, creator)
+	return s.readStream(ctx, id, creator, last)
 }
 
-func (s *replicas) readStream(ctx context.Context, id, creator session.ID) (*Replica, error) {
+// readStream reads a log from the stream, whose last record is known. Without a
+// hint at whose space the genesis stands in, the server would go through all
+// subjects of the tree.
+func (s *replicas) readStream(ctx context.Context, id, creator session.ID, last session.Raw) (*Replica, error) {
+	creator = cmp.Or(creator, session.ID(last.Headers[session.HeaderCreator]), id)
 	rep := newReplica(s.log, id, s.alarm)
-	return rep, rep.load(ctx, fromStream{s.log}, creator, 0)
+	return rep, rep.load(ctx, fromStream{log: s.log, last: last}, creator, 0)
 }
 
 func (s *replicas) alarm(a session.Alarm) {

@@ -3,7 +3,6 @@ package agent_test
 import (
 	"errors"
 	"log/slog"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -253,66 +252,4 @@ func TestEndedSessionIsForgotten(t *testing.T) {
 	w.until(id, "ended", func(s session.State) bool { return s.Ended != nil })
 	w.drained()
 	eventually(t, "the ended session is forgotten", func() bool { return !kept() })
-}
-
-// heap is what is in use after a collection.
-func heap() int {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int(m.HeapAlloc)
-}
-
-// A thousand sessions whose turns are parked cost the worker that parked them
-// nothing. It has them all before the first child's hint, so it is kept from
-// their children here. Alone in the process, because the heap is measured.
-func TestParkedSessionsCostNothing(t *testing.T) {
-	const sessions, size = 1000, 20_000
-	w := newWorld(t)
-	script := `
-sessions:
-  root:
-    - calls: [{id: c, tool: delegate, args: {kind: spawn, label: child, prompt: p}}]
-    - text: done
-  child:
-    - {text: never, wait_for: ` + w.path("never") + "}\n"
-	ids := make([]session.ID, sessions)
-	for i := range ids {
-		ids[i] = w.root(script, func(in *client.CreateRequest) { in.Prompt = strings.Repeat("x", size) })
-	}
-	k := w.work("w1", 2)
-	for _, id := range ids {
-		eventually(t, string(id)+" is parked", func() bool {
-			e, err := w.store.Session(id)
-			w.must(err)
-			return e.State.Open != nil && e.State.Open.Parked
-		})
-	}
-	eventually(t, "only what is driven is in memory", func() bool { ids, _ := k.Replicas().Kept(); return len(ids) <= 2*2 })
-	with := heap()
-	k.die(t)
-	worker := with - heap()
-
-	cfg := agent.Config{Log: w.log, Client: w.api, Lease: lease}
-	all := agent.NewReplicas(cfg, time.Hour, sessions, 1<<30)
-	before := heap()
-	for _, id := range ids {
-		_, done, err := all.Open(t.Context(), id)
-		w.must(err)
-		done()
-	}
-	held := heap() - before
-	kept, bytes := all.Kept()
-	t.Logf("the worker held %d bytes, a thousand replicas %d, counted as %d", worker, held, bytes)
-	if len(kept) != sessions || held < sessions*size {
-		t.Fatalf("%d replicas took %d bytes, want %d with at least %d each: the measure misses them", len(kept), held, sessions, size)
-	}
-	if worker > held/10 {
-		t.Errorf("the worker held %d bytes with %d parked sessions, which take %d", worker, sessions, held)
-	}
-	if bytes < held*3/4 || bytes > held*2 {
-		t.Errorf("replicas of %d bytes count as %d", held, bytes)
-	}
-	runtime.KeepAlive(all)
 }
