@@ -116,8 +116,8 @@ func (c *Coordinator) commit(ctx context.Context, parent session.ID, order deleg
 // been done then. It looks in a mirror that has reached a tail, and returns zero
 // when there is none. Another request is refused.
 func (c *Coordinator) born(ctx context.Context, child session.ID, r delegation.Request, tail uint64) (uint64, error) {
-	if c.cfg.Store.WaitFor(ctx, child.Partition(), tail) != nil {
-		return 0, nil // then why the commit failed is the answer
+	if err := c.cfg.Store.WaitFor(ctx, child.Partition(), tail); err != nil {
+		return 0, nil //nolint:nilerr // then why the commit failed is the answer
 	}
 	entry, err := c.cfg.Store.Session(child)
 	if errors.Is(err, session.ErrNotFound) {

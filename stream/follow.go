@@ -16,8 +16,8 @@ const (
 	followBatch   = 512
 	followWait    = 5 * time.Millisecond
 	followLinger  = 50 * time.Microsecond // enough to take what has come already
-	followBeat    = time.Second     // a silent server is noticed after two
-	followForget  = 5 * time.Minute // the server drops an abandoned consumer
+	followBeat    = time.Second           // a silent server is noticed after two
+	followForget  = 5 * time.Minute       // the server drops an abandoned consumer
 	followTidying = 2 * time.Second
 )
 

@@ -150,20 +150,20 @@ func (b *book) order(kind session.Kind) (delegation.Order, error) {
 var tools = []string{session.ToolDelegate}
 
 // delegate commits the next delegating call.
-func (b *book) delegate(ctx context.Context, kind session.Kind) (stream.Done, error) {
+func (b *book) delegate(ctx context.Context, kind session.Kind) error {
 	o, err := b.order(kind)
 	if err != nil {
-		return stream.Done{}, err
+		return err
 	}
 	done, err := b.log.Append(ctx, b, b.id(), stream.Change{
 		Name: "delegate", Once: true,
 		Genesis: func(v session.View) (session.Record, error) { return o.Child(v, deployed()) },
 	})
 	if err != nil {
-		return stream.Done{}, err
+		return err
 	}
 	b.took(done)
-	return done, nil
+	return nil
 }
 
 // callsPerBook is how many children a parent starts in one step.

@@ -28,7 +28,7 @@ func BenchmarkDelegation(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for range b.N {
-		if _, err := s.next().delegate(b.Context(), session.Spawn); err != nil {
+		if err := s.next().delegate(b.Context(), session.Spawn); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -150,8 +150,7 @@ func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
 					}
 				}
 				return spread(callers, n, func(c int) error {
-					_, err := shelves[c].next().delegate(ctx, session.Spawn)
-					return err
+					return shelves[c].next().delegate(ctx, session.Spawn)
 				})
 			})
 		if err != nil {
@@ -195,8 +194,7 @@ func forks(ctx context.Context, s scale, tell func(Figure)) (err error) {
 				return 0, err
 			}
 			return spread(1, n, func(int) error {
-				_, err := b.delegate(ctx, session.Fork)
-				return err
+				return b.delegate(ctx, session.Fork)
 			})
 		}
 	}
