@@ -60,6 +60,7 @@ func TestSPEC7_9_UnmarkedWorkspaceIsWaitedFor(t *testing.T) {
 	if got := markOf(w.dir); got == "" || got != s.Header.Workspace.ID {
 		t.Fatalf("the workspace is marked %q, want %q", got, s.Header.Workspace.ID)
 	}
+	w.drained() // whoever drove it may still hold its claim
 	back := w.swap()
 	w.send(id, "again")
 	said.wait(t, id, w.dir+" has no mark")
