@@ -334,6 +334,19 @@ sessions:
 	}
 }
 
+// A worker that is told to stop while it starts has stopped in order.
+func TestStopDuringTheStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for range 10 {
+		k := w.work("w1", 1)
+		k.stop()
+		if err := <-k.done; err != nil {
+			t.Errorf("it says %v", err)
+		}
+	}
+}
+
 // SPEC 7.8: a worker that is cut off cannot renew its lease, so what it runs ends,
 // and another one takes the session over.
 func TestLeaseEndsTheEffect(t *testing.T) {

@@ -124,8 +124,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.firstPulse(ctx); err != nil {
-		return errors.Join(err, stop())
+	if !w.firstPulse(ctx) {
+		return stop() // it was told to before it had begun
 	}
 	var slots, signs sync.WaitGroup
 	signing, silence := context.WithCancel(work)
@@ -151,18 +151,18 @@ func (w *Worker) Run(ctx context.Context) error {
 // retryPause is how long a worker waits after something failed that may pass.
 const retryPause = 200 * time.Millisecond
 
-// firstPulse renews until it works: nothing is driven before.
-func (w *Worker) firstPulse(ctx context.Context) error {
-	for {
+// firstPulse renews until it works: nothing is driven before. It reports false
+// when ctx ended first.
+func (w *Worker) firstPulse(ctx context.Context) bool {
+	for ctx.Err() == nil {
 		err := w.pulse.renew(ctx)
 		if err == nil {
-			return nil
+			return true
 		}
 		w.cfg.Logger.Warn("first sign of life failed", slog.Any("error", err))
-		if !pause(ctx, retryPause) {
-			return fmt.Errorf("start worker %s: %w", w.cfg.Name, errors.Join(context.Cause(ctx), err))
-		}
+		pause(ctx, retryPause)
 	}
+	return false
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
