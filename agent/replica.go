@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
@@ -237,7 +238,7 @@ func (r *Replica) Refresh(ctx context.Context, least uint64) error {
 func patiently(ctx context.Context, read func() error) error {
 	for wait := firstWait; ; wait *= 2 {
 		err := read()
-		if !errors.Is(err, errStale) || wait > lastWait || !pause(ctx, wait) {
+		if !errors.Is(err, errStale) || wait > lastWait || !delay.For(ctx, wait) {
 			return err
 		}
 	}

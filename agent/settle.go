@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -38,7 +39,7 @@ func (d *driver) settle(ctx context.Context, s session.State) error {
 		if told(parent, s) {
 			break
 		}
-		if !pause(ctx, wait) {
+		if !delay.For(ctx, wait) {
 			return context.Cause(ctx)
 		}
 		wait *= 2

@@ -12,6 +12,7 @@ import (
 
 	"github.com/entail-fleet/entail/agent/model"
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -160,20 +161,9 @@ func (w *Worker) firstPulse(ctx context.Context) bool {
 			return true
 		}
 		w.cfg.Logger.Warn("first sign of life failed", slog.Any("error", err))
-		pause(ctx, retryPause)
+		delay.For(ctx, retryPause)
 	}
 	return false
-}
-
-func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // slot pulls one hint after the other and drives what it names. A slot that is
@@ -186,7 +176,7 @@ func (w *Worker) slot(ctx, work context.Context, turn int) {
 			w.handle(work, h)
 		case ctx.Err() == nil && !errors.Is(err, errNoHint):
 			w.cfg.Logger.Warn("cannot take work", slog.Any("error", err))
-			pause(ctx, retryPause)
+			delay.For(ctx, retryPause)
 		}
 	}
 }

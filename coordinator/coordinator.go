@@ -224,15 +224,3 @@ func (f feed) At(ctx context.Context, partition int, seq uint64) (session.Raw, e
 func (f feed) Follow(ctx context.Context, partition int, after uint64, fn func([]session.Raw) error) error {
 	return f.log.Follow(ctx, partition, after, fn)
 }
-
-// wait blocks for d or until ctx ends, and reports whether it was d.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
-}

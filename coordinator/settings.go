@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -67,7 +68,7 @@ func (c *Coordinator) confirm(ctx context.Context, revision uint64) []string {
 				behind = append(behind, a.Worker)
 			}
 		}
-		if len(behind) == 0 || !wait(ctx, look) {
+		if len(behind) == 0 || !delay.For(ctx, look) {
 			slices.Sort(behind)
 			return behind
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
@@ -22,7 +23,7 @@ type progress struct {
 // compare-and-set, so any number of coordinators may sweep.
 func (c *Coordinator) sweep(ctx context.Context) error {
 	seen := map[session.ID]progress{}
-	for wait(ctx, time.Duration(c.settings().Lease)) {
+	for delay.For(ctx, time.Duration(c.settings().Lease)) {
 		for p := range c.cfg.Partitions {
 			if err := c.sweepPartition(ctx, p, seen); err != nil && ctx.Err() == nil {
 				c.cfg.Logger.Warn("sweep", slog.Int("partition", p), slog.Any("error", err))

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -193,7 +194,7 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 			if tries++; tries > busyTries {
 				return 0, &session.ConflictError{Session: p.space, Want: p.expect}
 			}
-			if wait(ctx, jitter(minBusyPause, maxBusyPause)) != nil {
+			if !delay.For(ctx, jitter(minBusyPause, maxBusyPause)) {
 				return 0, &session.ConflictError{Session: p.space, Want: p.expect}
 			}
 			continue
@@ -202,7 +203,7 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 		if doubt == nil {
 			doubt, deadline = a.err, time.Now().Add(l.cfg.Budget)
 		}
-		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
 			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, doubt))
 		}
 		pause = min(2*pause, lastPause)
@@ -252,7 +253,7 @@ func (l *Log) stands(ctx context.Context, p publication) (uint64, error) {
 		if err == nil && raw.Headers[session.HeaderLinkName] == p.msg.Header[session.HeaderLinkName][0] {
 			return raw.StreamSeq, nil
 		}
-		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
 			return 0, errors.Join(errors.New("no read shows it"), err)
 		}
 	}
@@ -271,18 +272,6 @@ func lossOf(id session.ID, seen, now uint64) error {
 	return &session.CorruptError{
 		Session: id, StreamSeq: seen, Loss: true,
 		Reason: fmt.Errorf("its tail was %d and is now %d: %w", seen, now, session.ErrLoss),
-	}
-}
-
-// wait pauses, or returns why ctx ended.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -72,7 +73,7 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 		case doubt == nil && a.outcome == unsettled:
 			doubt = a.err
 		}
-		if time.Now().After(deadline) || wait(ctx, jitter(pause/2, pause)) != nil {
+		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
 			return 0, fmt.Errorf("update the settings: %w", unknown(s.log.nc, errors.Join(doubt, a.err)))
 		}
 	}

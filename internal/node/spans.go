@@ -5,10 +5,10 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/sessionstore"
 	"github.com/entail-fleet/entail/stream"
@@ -55,7 +55,7 @@ func (l spanLog) Follow(ctx context.Context, partition int, after uint64, fn fun
 			after = raws[len(raws)-1].StreamSeq
 			return nil
 		})
-		if !errors.Is(err, stream.ErrReset) || !wait(ctx, watchInterval) {
+		if !errors.Is(err, stream.ErrReset) || !delay.For(ctx, watchInterval) {
 			return err
 		}
 	}
@@ -75,16 +75,4 @@ func (l spanLog) Header(id session.ID) (session.Header, error) {
 // Events implements telemetry.Log.
 func (l spanLog) Events(id session.ID, from, to session.Seq, fn func(session.Event) error) error {
 	return l.store.Events(id, from, to, fn)
-}
-
-// wait blocks for d or until ctx ends, and reports whether it was d.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
