@@ -15,7 +15,8 @@ import (
 // Its errors are the change's own, [session.ErrConflict] for a change with Once
 // or when another append with the same filter stays in flight, [session.ErrLoss],
 // [ErrUnknown], [ErrFull], [session.ErrTooLarge], or what v returns. Unless it
-// is ErrUnknown, an error means that nothing was written.
+// is ErrUnknown, an error means that nothing was written. When ctx ends while a
+// record is on its way, the answer is waited for first, for [Config.Timeout] at most.
 func (l *Log) Append(ctx context.Context, v Viewer, space session.ID, c Change) (Done, error) {
 	if err := c.validate(); err != nil {
 		return Done{}, fmt.Errorf("%s of %s: %w", c.Name, space, err)
