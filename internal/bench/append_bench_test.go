@@ -11,21 +11,10 @@ import (
 // BenchmarkAppend is the two sides of the figure of appends, for profiles.
 func BenchmarkAppend(b *testing.B) {
 	const writers = 64
-	g, err := open(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := g.close(); err != nil {
-			b.Error(err)
-		}
-	}()
-	log, err := g.log()
-	if err != nil {
-		b.Fatal(err)
-	}
+	g, log := openFor(b)
 	books, raws := make([]*book, writers), make([]*rawBook, writers)
 	for w := range writers {
+		var err error
 		if books[w], err = newBook(b.Context(), log, 0); err != nil {
 			b.Fatal(err)
 		}

@@ -10,15 +10,7 @@ import (
 // BenchmarkService is a delegation through the service, for profiles.
 func BenchmarkService(b *testing.B) {
 	ctx := b.Context()
-	g, err := open(ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() {
-		if err := g.close(); err != nil {
-			b.Error(err)
-		}
-	}()
+	g, log := openFor(b)
 	stop, err := g.coordinate(ctx)
 	if err != nil {
 		b.Fatal(err)
@@ -33,10 +25,6 @@ func BenchmarkService(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer worker.Close()
-	log, err := g.log()
-	if err != nil {
-		b.Fatal(err)
-	}
 	deployment, err := currentSettings(ctx, log)
 	if err != nil {
 		b.Fatal(err)
