@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/micro"
@@ -94,16 +93,9 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the service: %w", err)
 	}
-	var hands sync.WaitGroup
-	slots := make(chan struct{}, 64*runtime.GOMAXPROCS(0))
+	hands := newHands(ctx, 64*runtime.GOMAXPROCS(0))
 	for _, e := range c.endpoints() {
-		handler := micro.HandlerFunc(func(r micro.Request) {
-			slots <- struct{}{}
-			hands.Go(func() {
-				defer func() { <-slots }()
-				c.answer(ctx, e, r)
-			})
-		})
+		handler := micro.HandlerFunc(func(r micro.Request) { hands.do(func() { c.answer(ctx, e, r) }) })
 		if err := svc.AddEndpoint(e.method, handler, micro.WithEndpointSubject(e.subject())); err != nil {
 			return errors.Join(fmt.Errorf("add endpoint %s: %w", e.method, err), svc.Stop())
 		}
@@ -111,7 +103,7 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	close(c.ready)
 	<-ctx.Done()
 	err = svc.Stop()
-	hands.Wait()
+	hands.wait()
 	return err
 }
 

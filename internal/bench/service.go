@@ -30,11 +30,11 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
-	stop, err := g.coordinate(ctx)
+	c, err := g.coordinate(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop()) }()
+	defer func() { err = errors.Join(err, c.stop()) }()
 	worker, err := g.connect(broker.Worker, "w1")
 	if err != nil {
 		return err
@@ -76,11 +76,17 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 			if err != nil {
 				return 0, err
 			}
+			if err := c.settle(ctx, log); err != nil {
+				return 0, err
+			}
 			return spread(1, n, func(int) error { return askRaw(worker, subject, request) })
 		},
 		func(n int) (time.Duration, error) {
 			s, err := newShelf(ctx, log, n)
 			if err != nil {
+				return 0, err
+			}
+			if err := c.settle(ctx, log); err != nil {
 				return 0, err
 			}
 			return spread(1, n, func(int) error { return s.next().ask(ctx, api, deployment) })
@@ -92,31 +98,41 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	return nil
 }
 
-// coordinate runs a coordinator with a mirror of its own until stop is called.
-func (g *ground) coordinate(ctx context.Context) (stop func() error, err error) {
+// coordination is a coordinator that runs, with a mirror of its own.
+type coordination struct {
+	store *sessionstore.Store
+	stop  func() error
+}
+
+// settle waits until the mirror has what was written up to now, so that no side is
+// measured while it makes up for the other.
+func (c coordination) settle(ctx context.Context, log *stream.Log) error {
+	info, err := log.Info(ctx, 0)
+	if err != nil {
+		return err
+	}
+	return c.store.WaitFor(ctx, 0, info.LastSeq)
+}
+
+// coordinate runs a coordinator until it is stopped.
+func (g *ground) coordinate(ctx context.Context) (coordination, error) {
 	store, err := sessionstore.Open(sessionstore.Config{Dir: filepath.Join(g.dir, "mirror")})
 	if err != nil {
-		return nil, err
+		return coordination{}, err
 	}
 	nc, err := g.connect(broker.Coordinator, "coordinator")
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		return coordination{}, errors.Join(err, store.Close())
 	}
-	log, err := stream.New(nc, stream.Config{Witness: store, Writer: session.Writer{Component: "coordinator", Instance: "c", Incarnation: "1"}})
+	c, err := newCoordinator(ctx, nc, store)
 	if err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	if err := raiseCaps(ctx, log); err != nil {
-		return nil, errors.Join(err, store.Close())
-	}
-	c, err := coordinator.New(coordinator.Config{Name: "c", Conn: nc, Log: log, Store: store, Tools: tools})
-	if err != nil {
-		return nil, errors.Join(err, store.Close())
+		nc.Close()
+		return coordination{}, errors.Join(err, store.Close())
 	}
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(running) }()
-	stop = func() error {
+	stop := func() error {
 		cancel()
 		err := <-ended
 		nc.Close()
@@ -124,11 +140,23 @@ func (g *ground) coordinate(ctx context.Context) (stop func() error, err error) 
 	}
 	select {
 	case <-c.Ready():
-		return stop, nil
+		return coordination{store, stop}, nil
 	case err := <-ended:
 		cancel()
-		return nil, errors.Join(err, store.Close())
+		nc.Close()
+		return coordination{}, errors.Join(err, store.Close())
 	}
+}
+
+func newCoordinator(ctx context.Context, nc *nats.Conn, store *sessionstore.Store) (*coordinator.Coordinator, error) {
+	log, err := stream.New(nc, stream.Config{Witness: store, Writer: session.Writer{Component: "coordinator", Instance: "c", Incarnation: "1"}})
+	if err != nil {
+		return nil, err
+	}
+	if err := raiseCaps(ctx, log); err != nil {
+		return nil, err
+	}
+	return coordinator.New(coordinator.Config{Name: "c", Conn: nc, Log: log, Store: store, Tools: tools})
 }
 
 // raiseCaps sets the settings that the books are written under, and a lease that
