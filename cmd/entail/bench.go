@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,21 +11,23 @@ import (
 
 func newBench(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "bench",
+		Use:   "bench [GROUP...]",
 		Short: "Measure what Entail costs on top of what it stands on",
 		Long: `Measure ratios of Entail's rate to that of the raw thing below it: an append to a
 publish of the same bytes, a delegation to the same, a decision on a long log to
 one on a short log. Each is the median of five pairs, raw and ours in turn.
 
+A GROUP is one of ` + strings.Join(bench.Groups(), ", ") + `; without one all are measured.
+
 It runs a broker of its own in a temporary directory for a minute or two. Rates
 depend on the machine; the targets speak of ratios. The command fails when a
 target is missed.`,
 		Example: `  entail bench
-  entail bench -o json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+  entail bench append -o json`,
+		ValidArgs: bench.Groups(),
+		RunE: func(cmd *cobra.Command, groups []string) error {
 			missed := 0
-			err := bench.Run(cmd.Context(), func(f bench.Figure) {
+			err := bench.Run(cmd.Context(), groups, func(f bench.Figure) {
 				if !f.OK {
 					missed++
 				}

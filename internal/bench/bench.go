@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,15 +35,44 @@ type Figure struct {
 // pairs is how many pairs a ratio is the median of.
 const pairs = 5
 
-// Run measures everything and calls tell with each figure as it is there.
-func Run(ctx context.Context, tell func(Figure)) error { return RunScaled(ctx, 1, tell) }
+// measure makes the figures of one group.
+type measure struct {
+	group string
+	run   func(context.Context, scale, func(Figure)) error
+}
+
+var measures = []measure{
+	{"decide", decisions}, {"append", appends}, {"delegation", delegations}, {"service", services}, {"fork", forks},
+}
+
+// Groups are the names of what Run can measure.
+func Groups() []string {
+	names := make([]string, len(measures))
+	for i, m := range measures {
+		names[i] = m.group
+	}
+	return names
+}
+
+// Run measures the named groups, or all, and calls tell with each figure as it is
+// there.
+func Run(ctx context.Context, groups []string, tell func(Figure)) error {
+	return RunScaled(ctx, 1, groups, tell)
+}
 
 // RunScaled is Run with so many times fewer operations. Its figures tell nothing;
 // it is for tests of the measuring itself.
-func RunScaled(ctx context.Context, less int, tell func(Figure)) error {
-	s := scale(less)
-	for _, measure := range []func(context.Context, scale, func(Figure)) error{decisions, appends, delegations, services, forks} {
-		if err := measure(ctx, s, tell); err != nil {
+func RunScaled(ctx context.Context, less int, groups []string, tell func(Figure)) error {
+	for _, g := range groups {
+		if !slices.Contains(Groups(), g) {
+			return fmt.Errorf("there is no group %q: give %s", g, strings.Join(Groups(), ", "))
+		}
+	}
+	for _, m := range measures {
+		if len(groups) > 0 && !slices.Contains(groups, m.group) {
+			continue
+		}
+		if err := m.run(ctx, scale(less), tell); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestEveryFigureIsMeasured(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
-	err := bench.RunScaled(t.Context(), 50, func(f bench.Figure) {
+	err := bench.RunScaled(t.Context(), 50, nil, func(f bench.Figure) {
 		names[f.Name] = true
 		if f.Raw <= 0 || f.Ours <= 0 || f.Ratio <= 0 || f.N <= 0 {
 			t.Errorf("%q was not measured: %+v", f.Name, f)
@@ -26,5 +27,13 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 	}
 	if len(names) != 12 {
 		t.Errorf("%d figures, want 12: %v", len(names), names)
+	}
+}
+
+func TestAnUnknownGroupIsNamed(t *testing.T) {
+	t.Parallel()
+	err := bench.Run(t.Context(), []string{"append", "apend"}, func(f bench.Figure) { t.Errorf("%q was measured", f.Name) })
+	if err == nil || !strings.Contains(err.Error(), `"apend"`) || !strings.Contains(err.Error(), "append, ") {
+		t.Errorf("Run = %v, want an error that names the group and those there are", err)
 	}
 }

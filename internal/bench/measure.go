@@ -84,7 +84,8 @@ func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	if err != nil {
 		return err
 	}
-	for writers, n := range map[int]int{1: s.of(3000), 64: s.of(20_000)} {
+	for _, at := range []struct{ writers, n int }{{1, 3000}, {64, 20_000}} {
+		writers, n := at.writers, s.of(at.n)
 		ours, raws := make([]*book, writers), make([]*rawBook, writers)
 		for w := range writers {
 			if ours[w], err = newBook(ctx, log, 0); err != nil {
