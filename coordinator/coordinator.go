@@ -199,9 +199,10 @@ func (c *Coordinator) append(ctx context.Context, space session.ID, ch stream.Ch
 // appendAfter is append on views that are at least as new as a tail that the
 // requester has seen.
 func (c *Coordinator) appendAfter(ctx context.Context, space session.ID, tail uint64, ch stream.Change) (stream.Done, error) {
-	done, err := c.cfg.Log.Append(ctx, c.views.after(tail), space, ch)
+	v := c.views.after(tail)
+	done, err := c.cfg.Log.Append(ctx, v, space, ch)
 	if err == nil {
-		c.views.wrote(ctx, space, done)
+		v.wrote(space, done)
 	}
 	return done, err
 }

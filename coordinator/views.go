@@ -50,28 +50,31 @@ func (w *views) View(ctx context.Context, id session.ID, atLeast uint64) (sessio
 	return mirrored, nil
 }
 
-// after are the same views, none older than a tail.
-func (w *views) after(tail uint64) stream.Viewer { return viewsAfter{w, tail} }
+// after are the same views for one append, none older than a tail.
+func (w *views) after(tail uint64) *viewer { return &viewer{views: w, tail: tail} }
 
-type viewsAfter struct {
+// viewer gives the views of one append and remembers the last.
+type viewer struct {
 	views *views
 	tail  uint64
+	last  session.View // zero until the first view
 }
 
 // View implements [stream.Viewer].
-func (v viewsAfter) View(ctx context.Context, id session.ID, atLeast uint64) (session.View, error) {
-	return v.views.View(ctx, id, max(atLeast, v.tail))
+func (v *viewer) View(ctx context.Context, id session.ID, atLeast uint64) (session.View, error) {
+	view, err := v.views.View(ctx, id, max(atLeast, v.tail))
+	if err == nil {
+		v.last = view
+	}
+	return view, err
 }
 
-// wrote puts the view that an append has made, if it follows the one that is
-// known. A genesis in its own space is left to the mirror.
-func (w *views) wrote(ctx context.Context, space session.ID, done stream.Done) {
-	own := done.Record.Own
-	if own == nil {
-		return
-	}
-	before, err := w.View(ctx, space, 0)
-	if err != nil || before.Tail >= done.StreamSeq || before.State.Next != own.Seq || before.State.Link != own.Before {
+// wrote keeps the view that the append has made, if it follows the one that it was
+// composed on: a change that went along in the record of another was not looked
+// for. A genesis in its own space is left to the mirror.
+func (v *viewer) wrote(space session.ID, done stream.Done) {
+	own, before, w := done.Record.Own, v.last, v.views
+	if own == nil || before.State.Header.ID != space || before.Tail >= done.StreamSeq || before.State.Next != own.Seq || before.State.Link != own.Before {
 		return
 	}
 	after := before.After(*own, *done.State, done.StreamSeq)

@@ -63,10 +63,30 @@ type Chain struct {
 	newer  *FormatError // the log went on to a format this build does not know
 }
 
+// Decoded is a raw record with what it says, or why it says nothing. A child's
+// genesis is judged by two chains and decoded once.
+type Decoded struct {
+	Raw    Raw
+	Record Record
+	Err    error // DecodeRecord's
+}
+
+// Decode decodes a raw record for the chains that judge it.
+func Decode(raw Raw) Decoded {
+	r, err := DecodeRecord(raw)
+	return Decoded{raw, r, err}
+}
+
 // Open starts the chain of a session from its genesis. For a fork, p is what its
 // prefix folds to. Links finds the link after an own event that was read before;
 // it tells a repeated record from a second history.
 func Open(genesis Raw, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event, error) {
+	return OpenDecoded(Decode(genesis), p, links)
+}
+
+// OpenDecoded is Open for a record that was decoded before.
+func OpenDecoded(d Decoded, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event, error) {
+	genesis, r := d.Raw, d.Record
 	id := genesis.Address.Session
 	fail := func(err error) (*Chain, []Event, error) {
 		if _, newer := errors.AsType[*FormatError](err); newer {
@@ -74,9 +94,8 @@ func Open(genesis Raw, p Prefix, links func(Seq) (Link, bool)) (*Chain, []Event,
 		}
 		return nil, nil, &CorruptError{Session: id, StreamSeq: genesis.StreamSeq, Unborn: true, Reason: err}
 	}
-	r, err := DecodeRecord(genesis)
-	if err != nil {
-		return fail(err)
+	if d.Err != nil {
+		return fail(d.Err)
 	}
 	if r.BirthErr != nil {
 		return fail(r.BirthErr)
@@ -166,7 +185,11 @@ func (c *Chain) Halted() error {
 // Next judges the next record of the session's space. An error stops the
 // session: a *CorruptError, or a *FormatError for a session that needs a newer
 // build. A stopped chain judges on, looking for its release.
-func (c *Chain) Next(raw Raw) (Judgement, error) {
+func (c *Chain) Next(raw Raw) (Judgement, error) { return c.NextDecoded(Decode(raw)) }
+
+// NextDecoded is Next for a record that was decoded before.
+func (c *Chain) NextDecoded(d Decoded) (Judgement, error) {
+	raw, r, err := d.Raw, d.Record, d.Err
 	if raw.Address.Space() != c.state.Header.ID {
 		return Judgement{}, fmt.Errorf("record of %s given to the chain of %s", raw.Address.Space(), c.state.Header.ID)
 	}
@@ -178,9 +201,8 @@ func (c *Chain) Next(raw Raw) (Judgement, error) {
 		return Judgement{Ruling: Skipped}, c.newer
 	}
 	if c.halted != nil {
-		return c.afterHalt(raw)
+		return c.afterHalt(d)
 	}
-	r, err := DecodeRecord(raw)
 	if err == nil {
 		err = c.position(raw, r)
 	}
@@ -300,9 +322,9 @@ func (c *Chain) refuse(raw Raw, r Record, reason error) (Judgement, error) {
 
 // afterHalt looks for the release that names exactly what stands since the halt
 // and goes on from the last valid record (SPEC 1.7).
-func (c *Chain) afterHalt(raw Raw) (Judgement, error) {
-	r, err := DecodeRecord(raw)
-	if err == nil && c.releases(raw, r) {
+func (c *Chain) afterHalt(d Decoded) (Judgement, error) {
+	raw, r := d.Raw, d.Record
+	if d.Err == nil && c.releases(raw, r) {
 		if next, err := FoldSection(c.state, *r.Own); err == nil {
 			c.state, c.halted, c.since = next, nil, nil
 			return Judgement{Ruling: Valid, Events: r.Own.Events}, nil

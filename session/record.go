@@ -342,20 +342,6 @@ func headerLine(raw Raw, lines [][]byte) (int, error) {
 	return n, nil
 }
 
-// HeaderOf reads the header of the session that a genesis starts, and nothing
-// else of it: whoever opens the session first has to find what it inherits.
-func HeaderOf(genesis Raw) (Header, error) {
-	lines, err := splitLines(genesis.Body)
-	if err != nil {
-		return Header{}, err
-	}
-	at, err := headerLine(genesis, lines)
-	if err != nil {
-		return Header{}, err
-	}
-	return DecodeHeader(lines[at])
-}
-
 // promised holds a child's section to the link that the parent's decision gives
 // it.
 func (r *Record) promised(first Section) error {

@@ -28,13 +28,14 @@ func (b *batch) add(raw session.Raw) error {
 	if err != nil {
 		return err
 	}
+	d := session.Decode(raw)
 	if w != nil {
-		if err := b.judge(w, raw); err != nil {
+		if err := b.judge(w, d); err != nil {
 			return err
 		}
 	}
 	if raw.Address.Class == session.ClassGenesis {
-		if err := b.birth(raw); err != nil {
+		if err := b.birth(d); err != nil {
 			return err
 		}
 	}
@@ -96,7 +97,7 @@ func (b *batch) resumeStopped(w *work) error {
 	}
 	w.Records -= len(raws)
 	for _, raw := range raws {
-		if err := b.judge(w, raw); err != nil {
+		if err := b.judge(w, session.Decode(raw)); err != nil {
 			return err
 		}
 	}
@@ -130,13 +131,13 @@ func (b *batch) links(id session.ID) func(session.Seq) (session.Link, bool) {
 }
 
 // judge gives a record to its session's chain and keeps what the chain says.
-func (b *batch) judge(w *work, raw session.Raw) error {
+func (b *batch) judge(w *work, d session.Decoded) error {
 	w.Records++
 	if w.chain == nil {
-		w.Tail = max(w.Tail, raw.StreamSeq)
+		w.Tail = max(w.Tail, d.Raw.StreamSeq)
 		return nil
 	}
-	j, err := w.chain.Next(raw)
+	j, err := w.chain.NextDecoded(d)
 	var corrupt *session.CorruptError
 	var format *session.FormatError
 	switch {
@@ -145,7 +146,7 @@ func (b *batch) judge(w *work, raw session.Raw) error {
 			w.Halt, w.StopAt = haltOf(corrupt), corrupt.StreamSeq
 		}
 	case errors.As(err, &format):
-		b.refuse(w, format.Want, raw.StreamSeq)
+		b.refuse(w, format.Want, d.Raw.StreamSeq)
 	case err != nil:
 		return err
 	default:
@@ -195,8 +196,8 @@ func (b *batch) keepMessage(id session.ID, message string, seq session.Seq) erro
 
 // birth starts the session that a genesis names. A second genesis does not start
 // it again; where it stands in the session's own space, its chain stops it.
-func (b *batch) birth(raw session.Raw) error {
-	id := raw.Address.Session
+func (b *batch) birth(d session.Decoded) error {
+	id := d.Raw.Address.Session
 	w, err := b.open(id)
 	if err != nil || (w != nil && w.Begun) {
 		return err
@@ -205,12 +206,12 @@ func (b *batch) birth(raw session.Raw) error {
 		w = &work{row: row{ID: id}}
 		b.take(w)
 	}
-	w.Creator, w.Born, w.Halt, w.Refused, w.Records = raw.Address.Creator, raw.StreamSeq, nil, 0, 0
-	prefix, err := b.inherited(raw)
+	w.Creator, w.Born, w.Halt, w.Refused, w.Records = d.Raw.Address.Creator, d.Raw.StreamSeq, nil, 0, 0
+	prefix, err := b.inherited(d.Record)
 	if err != nil {
 		return err
 	}
-	chain, events, err := session.Open(raw, prefix, b.links(id))
+	chain, events, err := session.OpenDecoded(d, prefix, b.links(id))
 	var corrupt *session.CorruptError
 	var format *session.FormatError
 	switch {
@@ -241,7 +242,7 @@ func (b *batch) judgePlanted(w *work) error {
 			w.Tail = max(w.Tail, w.Born)
 			continue
 		}
-		if err := b.judge(w, raw); err != nil {
+		if err := b.judge(w, session.Decode(raw)); err != nil {
 			return err
 		}
 	}
@@ -250,11 +251,12 @@ func (b *batch) judgePlanted(w *work) error {
 
 // inherited finds what a genesis inherits. What cannot be found is an empty
 // prefix: the header does not fit it, and the session is stopped with that word.
-func (b *batch) inherited(raw session.Raw) (session.Prefix, error) {
-	h, err := session.HeaderOf(raw)
-	if err != nil {
-		return session.Prefix{}, nil //nolint:nilerr // session.Open says it with all it knows
+// One that could not be decoded inherits nothing: session.Open says why.
+func (b *batch) inherited(genesis session.Record) (session.Prefix, error) {
+	if genesis.Birth == nil {
+		return session.Prefix{}, nil
 	}
+	h := genesis.Birth.Header
 	p, err := prefixAt(b, h.ParentSession, h.InheritedEventCount)
 	if _, none := errors.AsType[*noPrefixError](err); none {
 		return session.Prefix{}, nil
