@@ -5,6 +5,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/entail-fleet/entail/session"
 )
 
 // Publish sends one record once.
@@ -45,3 +47,29 @@ func (l *Log) Conn() *nats.Conn { return l.nc }
 
 // ReadAck is how an acknowledgement is read.
 func ReadAck(data []byte) (*jetstream.PubAck, error) { return readAck(data) }
+
+// Classified is what an error of the server's means for a publish: where the
+// record stands or the tail is now, whether that is known, and whether the record
+// is certainly not written.
+func Classified(api *jetstream.APIError) (tail uint64, moved, certain bool) {
+	a := classify(api)
+	return a.seq, a.outcome == movedOutcome, a.outcome != unsettled
+}
+
+const movedOutcome = moved
+
+// Answered is how an answer of a direct get is read: the record, whether nothing
+// comes after it, whether the page is at its end.
+func Answered(reply *nats.Msg) (r session.Raw, last, end bool, err error) {
+	m, end, err := answered(reply)
+	if err != nil || end {
+		return session.Raw{}, false, end, err
+	}
+	return m.any(), m.last, false, nil
+}
+
+// ReadGet is how a leader's answer to a get is read.
+func ReadGet(data []byte) (session.Raw, error) {
+	m, err := readGet(data)
+	return m.any(), err
+}

@@ -79,6 +79,15 @@ func (l *Log) get(ctx context.Context, stream string, r getRequest) (message, er
 	if err != nil {
 		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
 	}
+	m, err := readGet(reply.Data)
+	if err != nil && !errors.Is(err, session.ErrNotFound) {
+		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+	}
+	return m, err
+}
+
+// readGet reads a leader's answer to a get.
+func readGet(data []byte) (message, error) {
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
@@ -89,20 +98,24 @@ func (l *Log) get(ctx context.Context, stream string, r getRequest) (message, er
 			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
-	if err := json.Unmarshal(reply.Data, &answer); err != nil {
-		return message{}, fmt.Errorf("read stream %s: decode the answer: %w", stream, err)
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return message{}, fmt.Errorf("decode the answer: %w", err)
 	}
 	if e := answer.Error; e != nil {
 		if e.ErrorCode == codeNoMessage {
 			return message{}, session.ErrNotFound
 		}
-		return message{}, fmt.Errorf("read stream %s: %w", stream, e)
+		return message{}, e
 	}
 	a := answer.Message
+	if a.Seq == 0 {
+		return message{}, errors.New("the answer holds no message")
+	}
 	m := message{subject: a.Subject, seq: a.Seq, time: a.Time, data: a.Data}
 	if len(a.Header) > 0 {
+		var err error
 		if m.header, err = nats.DecodeHeadersMsg(a.Header); err != nil {
-			return message{}, fmt.Errorf("read stream %s: headers at %d: %w", stream, a.Seq, err)
+			return message{}, fmt.Errorf("headers at %d: %w", a.Seq, err)
 		}
 	}
 	return m, nil

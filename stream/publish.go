@@ -54,7 +54,7 @@ func (s server) publish(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, er
 func readAck(data []byte) (*jetstream.PubAck, error) {
 	if rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`)); ok {
 		name, number, _ := bytes.Cut(rest, []byte(`","seq":`))
-		if digits, ok := bytes.CutSuffix(number, []byte("}")); ok && bytes.IndexByte(name, '"') < 0 {
+		if digits, ok := bytes.CutSuffix(number, []byte("}")); ok && plain(name) && !bytes.HasPrefix(digits, []byte("0")) {
 			if seq, err := strconv.ParseUint(string(digits), 10, 64); err == nil {
 				return &jetstream.PubAck{Stream: string(name), Sequence: seq}, nil
 			}
@@ -74,6 +74,16 @@ func readAck(data []byte) (*jetstream.PubAck, error) {
 		return nil, jetstream.ErrInvalidJSAck
 	}
 	return &ack.PubAck, nil
+}
+
+// plain reports whether name is there and stands in JSON as it is.
+func plain(name []byte) bool {
+	for _, c := range name {
+		if c < ' ' || c == '"' || c == '\\' || c > '~' {
+			return false
+		}
+	}
+	return len(name) > 0
 }
 
 // outcome is what one try of a publish came to.
