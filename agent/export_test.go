@@ -68,3 +68,10 @@ func (s Replicas) Kept() (ids []session.ID, bytes int) {
 
 // FewEvents is fewEvents.
 const FewEvents = fewEvents
+
+// DecodeArguments is how a tool reads a call's arguments, for tests.
+func DecodeArguments(name, raw string) error {
+	t, _ := toolOf(name)
+	_, err := t.decode(raw)
+	return err
+}
