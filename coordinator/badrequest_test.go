@@ -148,7 +148,8 @@ func (w *badWorld) badBodies(t *testing.T, m client.MethodSchema, good []byte) {
 	for what, body := range map[string]string{
 		"an empty body": "", "zero bytes": "\x00\x00\x00", "half a body": string(good[:len(good)-1]), "an array": "[" + string(good) + "]",
 		"a text": `"entail"`, "a number": "7", "two bodies glued": string(good) + string(good), "something behind the body": string(good) + " }",
-		"foreign JSON": `{"hello":"world"}`,
+		"foreign JSON": `{"hello":"world"}`, "a field twice": `{"v":1,` + string(good[1:]), "a name in another case": strings.Replace(string(good), `"v"`, `"V"`, 1),
+		"bytes that are no text": string(good[:len(good)-1]) + ",\"\xff\":1}",
 	} {
 		w.refused(t, m, what, []byte(body), client.CodeInvalid, m.Method, "method schemas")
 	}

@@ -1,14 +1,15 @@
 package coordinator
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -23,27 +24,51 @@ func invalid(format string, args ...any) error {
 	return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-// decode reads a request strictly: one JSON value of the method's fields, each of
-// its type.
+// decode reads a request strictly: one JSON value of the method's fields, each
+// once and of its type. What encoding/json reads leniently, a name in another case
+// or given twice, is refused: of two readers of such a request each could see
+// another one.
 func decode(method string, body []byte, in any) error {
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	err := dec.Decode(in)
+	err := json.Unmarshal(body, in, json.RejectUnknownMembers(true))
 	if err == nil {
-		if _, after := dec.Token(); errors.Is(after, io.EOF) {
-			return nil
-		}
-		err = errors.New("something follows the JSON value")
+		return nil
 	}
-	return invalid("the request is not what %s takes: %v; the method %s publishes what each method takes", method, wrongType(err), client.MethodSchemas)
+	return invalid("the request is not what %s takes: %v; the method %s publishes what each method takes", method, inJSON(err), client.MethodSchemas)
 }
 
-// wrongType says in the words of JSON that a field takes no value of a type.
-func wrongType(err error) error {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("field %q takes no JSON %s", wrong.Field, wrong.Value)
+// inJSON says in the words of JSON what the library says in those of Go.
+func inJSON(err error) error {
+	wrong, ok := errors.AsType[*json.SemanticError](err)
+	switch {
+	case !ok:
+		return err
+	case errors.Is(wrong, json.ErrUnknownName):
+		return fmt.Errorf("there is no field %q%s", wrong.JSONPointer.LastToken(), in(wrong.JSONPointer.Parent()))
+	case wrong.JSONPointer == "":
+		return fmt.Errorf("it is a JSON %s", kindName(wrong.JSONKind))
 	}
-	return err
+	return fmt.Errorf("field %q takes no JSON %s", dotted(wrong.JSONPointer), kindName(wrong.JSONKind))
+}
+
+// in says where in a request something stands, nothing at its top.
+func in(p jsontext.Pointer) string {
+	if p == "" {
+		return ""
+	}
+	return " in " + dotted(p)
+}
+
+// dotted writes a pointer as our documents write fields: calls.0.spec.
+func dotted(p jsontext.Pointer) string { return strings.Join(slices.Collect(p.Tokens()), ".") }
+
+func kindName(k jsontext.Kind) string {
+	switch k {
+	case '{':
+		return "object"
+	case '[':
+		return "array"
+	}
+	return k.String()
 }
 
 // checkName holds an id or a name that the requester made to its form.

@@ -102,6 +102,14 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	return s, nil
 }
 
+// wrongType says in the words of JSON that a setting takes no value of a type.
+func wrongType(err error) error {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return fmt.Errorf("field %q takes no JSON %s", wrong.Field, wrong.Value)
+	}
+	return err
+}
+
 var errNoPath = errors.New("no such path")
 
 // setPath replaces a value that is there; it adds none.

@@ -22,6 +22,7 @@ const (
 	xsync   = "golang.org/x/sync"
 	xsys    = "golang.org/x/sys"
 	ulid    = "github.com/oklog/ulid/v2"
+	jsonV2  = "github.com/go-json-experiment/json"
 	yamlV3  = "go.yaml.in/yaml/v3"
 )
 
@@ -37,8 +38,8 @@ var rules = map[string]rule{
 	"delegation":   {project: []string{"session", "policy"}, thirdParty: []string{"github.com/gowebpki/jcs"}},
 	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync}},
 	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
-	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, "github.com/invopop/jsonschema"}},
-	"client":       {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid}},
+	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, jsonV2, "github.com/invopop/jsonschema"}},
+	"client":       {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid, jsonV2}},
 	"verify":       {project: []string{"session"}},
 	"telemetry": {project: []string{"session"}, thirdParty: []string{
 		otelAPI, "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "github.com/prometheus/client_golang", xsync,
