@@ -3,6 +3,8 @@ package client
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -62,12 +64,18 @@ type Position struct {
 const HeaderAfter = "Entail-After"
 
 // String writes a position as HeaderAfter has it.
-func (p Position) String() string { return fmt.Sprintf("%d:%d", p.Partition, p.Sequence) }
+func (p Position) String() string {
+	return strconv.Itoa(p.Partition) + ":" + strconv.FormatUint(p.Sequence, 10)
+}
 
 // ParsePosition reads what String wrote.
 func ParsePosition(s string) (Position, error) {
+	partition, sequence, _ := strings.Cut(s, ":")
 	var p Position
-	if n, err := fmt.Sscanf(s, "%d:%d", &p.Partition, &p.Sequence); err != nil || n != 2 || p.String() != s {
+	var errP, errS error
+	p.Partition, errP = strconv.Atoi(partition)
+	p.Sequence, errS = strconv.ParseUint(sequence, 10, 64)
+	if errP != nil || errS != nil || p.String() != s {
 		return Position{}, fmt.Errorf("position %q is not partition:sequence", s)
 	}
 	return p, nil
@@ -204,8 +212,11 @@ type Summary struct {
 	Preset    session.Preset         `json:"preset"`
 	Voids     int                    `json:"voids,omitempty"`
 	Stopped   string                 `json:"stopped,omitempty"`
-	Worker    string                 `json:"worker,omitempty"`
-	Open      bool                   `json:"open,omitempty"`
+	// Why is what workers say that do not drive a session which has something to
+	// do.
+	Why    string `json:"why,omitempty"`
+	Worker string `json:"worker,omitempty"`
+	Open   bool   `json:"open,omitempty"`
 	// Link is the link after the log's last event, Overrides what the mirror has
 	// folded of the three knobs. Only verify needs them.
 	Link      session.Link `json:"link"`
@@ -219,9 +230,11 @@ type Overrides struct {
 	Preset   session.Preset         `json:"preset,omitempty"`
 }
 
-// ListReply holds sessions.
+// ListReply holds sessions. Lost says which partitions are stopped: of their
+// sessions it holds what was mirrored before.
 type ListReply struct {
 	Sessions []Summary `json:"sessions"`
+	Lost     []string  `json:"lost,omitempty"`
 }
 
 // EventsRequest reads a log from a seq on. With Wait it waits, at most so many
@@ -312,7 +325,8 @@ type ReleaseRequest struct {
 	Reason string     `json:"reason"`
 }
 
-// ReleaseReply names what is skipped.
+// ReleaseReply names what is skipped. Of a session that was quarantined, that is
+// nothing: its log is whole.
 type ReleaseReply struct {
 	Skipped []uint64 `json:"skipped"`
 }

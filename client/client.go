@@ -84,33 +84,6 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	return nil
 }
 
-// read decodes an answer: its result into out, if out is not nil, or its error. What
-// is no answer of this version's is not taken for a success.
-func read(method string, answer []byte, out any) (*Position, error) {
-	if out == nil {
-		out = new(Done)
-	}
-	reply := struct { // a Reply whose result is decoded in place
-		Version  int       `json:"v"`
-		Position *Position `json:"position"`
-		Error    *Error    `json:"error"`
-		Result   any       `json:"result"`
-	}{Result: out}
-	if err := json.Unmarshal(answer, &reply); err != nil {
-		return nil, fmt.Errorf("decode the answer to %s: %w", method, err)
-	}
-	switch {
-	case reply.Error != nil:
-		return nil, reply.Error
-	case reply.Version != APIVersion:
-		return nil, &Error{Code: CodeVersion, Message: fmt.Sprintf(
-			"the answer to %s has version %d, this client reads %d: use a client of that version", method, reply.Version, APIVersion)}
-	case reply.Result == nil:
-		return nil, fmt.Errorf("decode the answer to %s: it holds neither a result nor an error", method)
-	}
-	return reply.Position, nil
-}
-
 // remember keeps the newest position of each partition.
 func (c *Client) remember(p *Position) {
 	if p == nil {

@@ -12,7 +12,7 @@ func TestAnswersOfNobodyAreNoSuccess(t *testing.T) {
 	t.Parallel()
 	for text, code := range map[string]client.Code{
 		`null`: client.CodeVersion, `{}`: client.CodeVersion, `{"v":2,"result":{}}`: client.CodeVersion, `{"result":{}}`: client.CodeVersion,
-		`{"v":1,"result":null}`: "", `{"v":1,"result":[]}`: "", `{"v":"1","result":{}}`: "", ``: "", `[]`: "",
+		`{"v":1}`: "", `{"v":1,"result":null}`: "", `{"v":1,"result":[]}`: "", `{"v":"1","result":{}}`: "", ``: "", `[]`: "",
 		`{"v":2,"error":{"code":"CONFLICT","message":"m"}}`: client.CodeConflict,
 	} {
 		var out client.StopReply
