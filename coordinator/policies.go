@@ -36,9 +36,15 @@ func (c *Coordinator) policySet(ctx context.Context, who caller, in client.Polic
 	if err != nil {
 		return nil, nil, err
 	}
+	// What holds already is not written, so no compare-and-set finds the view old:
+	// it must have all that stood in the log when the switch was asked for.
+	tail, err := c.cfg.Log.Tail(ctx, in.ID)
+	if err != nil {
+		return nil, nil, err
+	}
 	var wished policy.Wished
 	var state session.State
-	done, err := c.append(ctx, in.ID, stream.Change{
+	done, err := c.appendAfter(ctx, in.ID, tail, stream.Change{
 		Name: "switch policy", Class: session.ClassPolicy, Check: notEnded,
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			state = v.State
