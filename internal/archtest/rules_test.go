@@ -44,7 +44,7 @@ var rules = map[string]rule{
 	"telemetry": {project: []string{"session"}, thirdParty: []string{
 		otelAPI, "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "github.com/prometheus/client_golang", xsync,
 	}},
-	"chaos":    {project: []string{"session", "verify"}, thirdParty: []string{"github.com/anishathalye/porcupine", xsync}},
+	"chaos":    {project: []string{"session", "verify"}, thirdParty: []string{xsync}},
 	"console":  {project: []string{"session", "client"}},
 	"broker":   {project: []string{"session"}, thirdParty: []string{natsGo, nkeys, jwt, "github.com/nats-io/nats-server/v2"}},
 	"cmd":      {all: true},
@@ -53,6 +53,8 @@ var rules = map[string]rule{
 	"internal/node": {all: true},
 	// Measures the rest against what it stands on.
 	"internal/bench": {all: true},
+	// The order that raced operations must have.
+	"internal/races": {project: []string{"session"}, thirdParty: []string{"github.com/anishathalye/porcupine"}},
 	// A broker for tests; only tests may import it, as all support named so.
 	"internal/natstest": {project: []string{"broker"}, thirdParty: []string{natsGo, "github.com/nats-io/nats-server/v2"}},
 }
@@ -68,7 +70,7 @@ var owners = map[string][]string{
 	"github.com/nats-io/nats-server/v2":   {"broker", "internal/natstest"},
 	"github.com/cockroachdb/pebble/v2":    {"sessionstore"},
 	"github.com/openai/openai-go/v3":      {"agent/model"},
-	"github.com/anishathalye/porcupine":   {"chaos"},
+	"github.com/anishathalye/porcupine":   {"internal/races"},
 	"github.com/prometheus/client_golang": {"telemetry"},
 	otelAPI + "/sdk":                      {"telemetry"},
 	otelAPI + "/exporters":                {"telemetry"},

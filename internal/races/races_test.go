@@ -1,0 +1,245 @@
+package races_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/entail-fleet/entail/internal/natstest"
+	"github.com/entail-fleet/entail/internal/races"
+	"github.com/entail-fleet/entail/session"
+)
+
+// The size of one round of races.
+const (
+	sessions = 4
+	calls    = 24 // of each session; every second one delegates
+)
+
+// patience is how long one round may take, and porcupine after it.
+const patience = time.Minute
+
+// tally is what a run came to. A run that raced too little shows nothing.
+type tally struct {
+	switches, decisions, children, denials, conflicts, overlaps, unknown int
+}
+
+// atLeast fails the test unless each floor is reached.
+func (have tally) atLeast(t *testing.T, floor tally) {
+	t.Helper()
+	t.Logf("%+v", have)
+	if have.switches < floor.switches || have.decisions < floor.decisions || have.children < floor.children ||
+		have.denials < floor.denials || have.conflicts < floor.conflicts || have.overlaps < floor.overlaps {
+		t.Errorf("too little was raced: %+v, at least %+v", have, floor)
+	}
+}
+
+// On one broker, two coordinators, four workers and people who switch.
+func TestSPEC4_4_SwitchDelegateAndDecideAreLinearizable(t *testing.T) {
+	t.Parallel()
+	seed := seedOf(t)
+	w := deploy(t, natstest.Start(t), 1)
+	var all tally
+	for round := range rounds(t) {
+		all.add(w.round(seed, uint64(round), nil))
+		if t.Failed() {
+			return
+		}
+	}
+	all.atLeast(t, tally{
+		switches: 2 * sessions, decisions: calls / 2 * sessions, children: spec.Live * sessions / 2,
+		denials: 2, conflicts: 5 * sessions, overlaps: 2 * calls * sessions,
+	})
+}
+
+func (have *tally) add(o tally) {
+	have.switches += o.switches
+	have.decisions += o.decisions
+	have.children += o.children
+	have.denials += o.denials
+	have.conflicts += o.conflicts
+	have.overlaps += o.overlaps
+	have.unknown += o.unknown
+}
+
+// The environment that a longer run is asked for with.
+const (
+	envSeconds = "RACES_SECONDS"
+	envSeed    = "RACES_SEED"
+)
+
+// seedOf is the environment's seed, or a new one.
+func seedOf(t *testing.T) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv(envSeed); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s: %v", envSeed, err)
+		}
+	}
+	t.Logf("repeat with: %s=%d go test -run '^%s$' ./internal/races", envSeed, seed, t.Name())
+	return seed
+}
+
+// rounds is one round, or as many as fit into the seconds of the environment.
+func rounds(t *testing.T) func(func(int) bool) {
+	t.Helper()
+	length := time.Duration(0)
+	if text := os.Getenv(envSeconds); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			t.Fatalf("%s %q: use a number of seconds", envSeconds, text)
+		}
+		length = time.Duration(n) * time.Second
+	}
+	end := time.Now().Add(length)
+	return func(yield func(int) bool) {
+		for i := 0; i == 0 || time.Now().Before(end); i++ {
+			if !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// round races in some new sessions and judges what came of it. Beside runs while
+// the race goes on; it may be nil.
+func (w *world) round(seed, n uint64, beside func(context.Context, *recorder)) tally {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	rec := &recorder{epoch: time.Now()}
+	r := rand.New(rand.NewPCG(seed, n)) //nolint:gosec // chooses, guards nothing
+	var all sync.WaitGroup
+	var ids []session.ID
+	for range sessions {
+		ids = append(ids, w.start(ctx, rec, r, calls, &all))
+	}
+	if beside != nil {
+		beside(ctx, rec)
+	}
+	all.Wait()
+	if err := ctx.Err(); err != nil {
+		w.t.Errorf("the round did not end: %v", err)
+	}
+	return w.judge(rec.ops, ids)
+}
+
+// judge reads back what was written and has porcupine find an order.
+func (w *world) judge(ops []*operation, ids []session.ID) tally {
+	w.t.Helper()
+	begun := map[session.ID]session.Seq{}
+	var sum tally
+	for _, op := range ops {
+		if op.input.Kind == races.Begin {
+			begun[op.input.Session] = op.begin.Next
+		}
+	}
+	wrote := map[author]*races.Record{}
+	for _, id := range ids {
+		records, err := w.readBack(id, begun[id])
+		if err != nil {
+			w.t.Error(err)
+		}
+		for who, r := range records {
+			wrote[who] = r
+		}
+	}
+	last := map[author]*operation{}
+	for _, op := range ops {
+		last[op.author()] = op
+	}
+	h := history(ops, func(op *operation) *races.Record {
+		if last[op.author()] != op {
+			return nil // tried again: what stands is of the last try
+		}
+		return wrote[op.author()]
+	})
+	for who := range wrote {
+		if last[who] == nil {
+			w.t.Errorf("nobody asked for what %+v wrote", who)
+		}
+	}
+	w.linearizable(h)
+	for _, op := range ops {
+		if op.failed != nil {
+			w.t.Errorf("%s of %s: %v", op.input.Kind, op.input.Session, op.failed)
+		}
+	}
+	for _, id := range ids {
+		w.sound(w.t, id)
+	}
+	for _, op := range h {
+		sum.count(op)
+	}
+	sum.overlaps = overlaps(h)
+	return sum
+}
+
+// linearizable fails the test unless porcupine finds an order, and leaves a
+// picture of what it looked at.
+func (w *world) linearizable(h []porcupine.Operation) {
+	w.t.Helper()
+	model := spec.Model()
+	result, info := porcupine.CheckOperationsVerbose(model, h, patience)
+	if result == porcupine.Ok {
+		return
+	}
+	picture := filepath.Join(w.t.ArtifactDir(), "history.html")
+	if err := porcupine.VisualizePath(model, info, picture); err != nil {
+		w.t.Error(err)
+	}
+	w.t.Errorf("%s (%s), see %s", verdict, result, picture)
+	for _, part := range model.Partition(h) {
+		for _, line := range spec.Explain(part) {
+			w.t.Log(line)
+		}
+	}
+}
+
+// verdict is what a failed test says of its history.
+const verdict = "the history is not shown to be linearizable"
+
+// count adds an operation that ended.
+func (have *tally) count(op porcupine.Operation) {
+	out := op.Output.(races.Output)
+	switch {
+	case out.Ending == races.Unknown:
+		have.unknown++
+	case out.Ending == races.Refused:
+		have.conflicts++
+	case out.Record == nil:
+	case out.Record.Switched != nil:
+		have.switches++
+	case out.Record.Child != nil:
+		have.children++
+	case out.Record.Verdict == session.Deny:
+		have.denials++
+	default:
+		have.decisions++
+	}
+}
+
+// overlaps counts the pairs of operations of one session that were under way at
+// the same time and both wrote.
+func overlaps(h []porcupine.Operation) int {
+	n := 0
+	for i, a := range h {
+		for _, b := range h[:i] {
+			same := a.Input.(races.Input).Session == b.Input.(races.Input).Session
+			wrote := a.Output.(races.Output).Record != nil && b.Output.(races.Output).Record != nil
+			if same && wrote && a.Call < b.Return && b.Call < a.Return {
+				n++
+			}
+		}
+	}
+	return n
+}

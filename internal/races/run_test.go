@@ -1,0 +1,273 @@
+package races_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/entail-fleet/entail/agent"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/races"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// operation is one that was run, before it is known what it wrote.
+type operation struct {
+	input      races.Input
+	person     int // who switched; -1 for a worker
+	client     int
+	call, back int64 // by a monotonic clock
+	ending     races.Ending
+	begin      races.State // of the first one
+	failed     error       // what no race explains
+}
+
+// recorder times operations.
+type recorder struct {
+	epoch time.Time
+
+	mu      sync.Mutex
+	ops     []*operation // guarded by mu
+	clients int          // guarded by mu
+}
+
+func (r *recorder) now() int64 { return time.Since(r.epoch).Nanoseconds() }
+
+// client is a new number for somebody who runs one operation after the other.
+func (r *recorder) client() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clients++
+	return r.clients - 1
+}
+
+// run times one operation. One that is not known to have ended has no end.
+func (r *recorder) run(op *operation, do func() error) *operation {
+	op.call = r.now()
+	err := do()
+	op.back = r.now()
+	op.ending, op.failed = endingOf(err)
+	if op.ending == races.Unknown {
+		op.back = math.MaxInt64
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ops = append(r.ops, op)
+	return op
+}
+
+// endingOf says what a caller knows after an error. One that is neither a conflict
+// nor a doubt is not of the race; what is not known to be a refusal is a doubt.
+func endingOf(err error) (races.Ending, error) {
+	if e, ok := errors.AsType[*client.Error](err); ok {
+		switch e.Code {
+		case client.CodeConflict:
+			return races.Refused, nil
+		case client.CodeUnknown, client.CodeUnavailable:
+			return races.Unknown, nil
+		case client.CodeInternal:
+			return races.Unknown, err
+		default:
+			return races.Refused, err
+		}
+	}
+	switch {
+	case err == nil:
+		return races.Done, nil
+	case errors.Is(err, session.ErrConflict):
+		return races.Refused, nil
+	case errors.Is(err, stream.ErrUnknown):
+		return races.Unknown, nil
+	}
+	return races.Refused, err
+}
+
+// race runs callers against one session until each of its calls is decided.
+type race struct {
+	*world
+	rec   *recorder
+	id    session.ID
+	calls chan int
+	turns chan int // of the people, each a person of its own
+}
+
+// start begins a session and everybody who races in it. The group is done when
+// they are.
+func (w *world) start(ctx context.Context, rec *recorder, r *rand.Rand, calls int, all *sync.WaitGroup) session.ID {
+	w.t.Helper()
+	id := w.root(calls)
+	x := &race{world: w, rec: rec, id: id, calls: make(chan int, calls), turns: make(chan int, persons)}
+	for i := range calls {
+		x.calls <- i
+	}
+	for i := range persons {
+		x.turns <- i
+	}
+	close(x.calls)
+	close(x.turns)
+	rep, err := agent.OpenReplica(w.t.Context(), w.log(), id, "", nil)
+	w.must(err)
+	s, _ := rep.State()
+	rec.run(&operation{
+		input: races.Input{Session: id, Kind: races.Begin}, person: -1, client: rec.client(), begin: stateOf(s),
+	}, func() error { return nil })
+	for _, wk := range w.workers {
+		seed := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
+		rep, err := agent.OpenReplica(w.t.Context(), wk.log, id, "", nil)
+		w.must(err)
+		all.Go(func() { x.work(ctx, wk, rep, seed) })
+	}
+	for range people {
+		seed := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
+		all.Go(func() { x.switches(ctx, seed) })
+	}
+	return id
+}
+
+// switches is the life of somebody who switches this and that, back and forth.
+func (x *race) switches(ctx context.Context, r *rand.Rand) {
+	me := x.rec.client()
+	for i := range x.turns {
+		wish := wishes[r.IntN(len(wishes))]
+		in := client.PolicySetRequest{Head: head, ID: x.id}
+		switch wish.Knob {
+		case races.Sandbox:
+			in.Sandbox = session.SandboxMode(wish.Value)
+		case races.Approval:
+			in.Approvals = session.ApprovalPolicy(wish.Value)
+		case races.Preset:
+			in.Preset = session.Preset(wish.Value)
+		}
+		op := x.rec.run(&operation{
+			input: races.Input{Session: x.id, Kind: races.Switch, Switch: wish}, person: i, client: me,
+		}, func() error { return x.as(i).Call(ctx, client.MethodPolicySet, in, nil) })
+		switch {
+		case op.failed != nil:
+			return
+		case op.ending == races.Unknown:
+			me = x.rec.client()
+		}
+	}
+}
+
+// wishes are what people switch to.
+var wishes = []races.Event{
+	{Knob: races.Sandbox, Value: string(session.ReadOnly)},
+	{Knob: races.Sandbox, Value: string(session.WorkspaceWrite)},
+	{Knob: races.Sandbox, Value: string(session.DangerFullAccess)},
+	{Knob: races.Approval, Value: string(session.Ask)},
+	{Knob: races.Approval, Value: string(session.Never)},
+	{Knob: races.Preset, Value: string(session.PresetReadOnly)},
+	{Knob: races.Preset, Value: string(session.PresetWorkspaceWrite)},
+	{Knob: races.Preset, Value: string(session.PresetFullAccess)},
+}
+
+// work is the life of a worker in a session: it takes one undecided call after the
+// other and decides it on its own fold until the decision stands.
+func (x *race) work(ctx context.Context, w *worker, rep *agent.Replica, r *rand.Rand) {
+	me := x.rec.client()
+	for i := range x.calls {
+		narrow := session.SandboxMode("")
+		if r.IntN(3) == 0 {
+			narrow = session.SandboxModes()[r.IntN(3)]
+		}
+		for {
+			op := x.decide(ctx, w, rep, me, i, narrow)
+			if op.failed != nil {
+				return
+			}
+			if op.ending == races.Unknown {
+				me = x.rec.client()
+			}
+			if op.ending != races.Refused {
+				break
+			}
+		}
+	}
+}
+
+// decide decides one call once, and has a coordinator start the child that it
+// allows.
+func (x *race) decide(ctx context.Context, w *worker, rep *agent.Replica, me, i int, narrow session.SandboxMode) *operation {
+	id := session.MakeCallID(1, 1, i)
+	op := &operation{input: races.Input{Session: x.id, Kind: races.Decide, Call: id}, person: -1, client: me}
+	call := policy.Call{ID: id, Tool: toolOf(i), Effect: true}
+	if call.Tool == session.ToolDelegate {
+		op.input.Kind, op.input.Narrow = races.Delegate, narrow
+		call.Wish = &policy.Wish{Sandbox: narrow}
+	}
+	return x.rec.run(op, func() error {
+		if err := rep.Refresh(ctx, 0); err != nil {
+			return err
+		}
+		s, tail := rep.State()
+		d, err := policy.Decide(s, x.policy, call, agent.Tools())
+		if err != nil {
+			return err
+		}
+		rec := d.Record()
+		record := []session.Payload{&rec}
+		switch {
+		case rec.Verdict == session.Deny:
+			record = append(record, &session.ToolResult{Turn: 1, Step: 1, CallID: id, Content: "denied", IsError: true, Denied: true})
+		case call.Wish != nil:
+			return x.delegate(ctx, w, tail, rec, narrow)
+		}
+		c := turnRecord("decide", record)
+		c.Check = func(v session.View) error {
+			if v.Tail != tail {
+				return &session.ConflictError{Session: x.id, Want: tail, Tail: v.Tail}
+			}
+			return nil
+		}
+		_, err = w.log.Append(ctx, rep, x.id, c)
+		return err
+	})
+}
+
+// delegate asks for a child at exactly the tail that its call was decided at.
+func (x *race) delegate(ctx context.Context, w *worker, tail uint64, d session.ToolDecision, narrow session.SandboxMode) error {
+	in := client.DelegateRequest{Head: head, Session: x.id, Tail: tail, Epoch: 1, Calls: []client.Delegation{{
+		CallID: d.CallID, Decision: d,
+		Spec: client.DelegateSpec{Kind: session.Spawn, Mode: session.Continuable, Label: "child", Prompt: "work", Sandbox: narrow},
+	}}}
+	var out client.DelegateReply
+	if err := w.api.Call(ctx, client.MethodDelegate, in, &out); err != nil {
+		return err
+	}
+	if e := out.Outcomes[0].Error; e != nil {
+		return e
+	}
+	return nil
+}
+
+// stateOf is what a log folds to, as far as it is raced.
+func stateOf(s session.State) races.State {
+	return races.State{
+		Next: s.Next, Sandbox: knobOf(s.Knobs.Sandbox), Approval: knobOf(s.Knobs.Approval), Preset: knobOf(s.Knobs.Preset),
+		Children: len(s.Children),
+	}
+}
+
+func knobOf[V ~string](k session.Knob[V]) races.Knob {
+	return races.Knob{Value: string(k.Value), Set: k.Set(), Seq: k.Seq}
+}
+
+// history is what porcupine judges.
+func history(ops []*operation, wrote func(*operation) *races.Record) []porcupine.Operation {
+	var out []porcupine.Operation
+	for _, op := range ops {
+		out = append(out, porcupine.Operation{
+			ClientId: op.client, Input: op.input, Call: op.call, Return: op.back,
+			Output: races.Output{Ending: op.ending, Start: op.begin, Record: wrote(op)},
+		})
+	}
+	return out
+}

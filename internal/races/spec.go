@@ -1,0 +1,245 @@
+package races
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/entail-fleet/entail/session"
+)
+
+// State is a session as far as the raced operations read or change it.
+type State struct {
+	Next                      session.Seq
+	Sandbox, Approval, Preset Knob
+	Children                  int // that hold a slot
+}
+
+// Spec is the deployment under which a session is raced: its defaults, and the
+// cap on a parent's live children.
+type Spec struct {
+	Sandbox  session.SandboxMode
+	Approval session.ApprovalPolicy
+	Live     int
+}
+
+// bundles is the preset table of SPEC 2.2, in its order.
+var bundles = []struct {
+	name     session.Preset
+	sandbox  session.SandboxMode
+	approval session.ApprovalPolicy
+}{
+	{session.PresetReadOnly, session.ReadOnly, session.Ask},
+	{session.PresetWorkspaceWrite, session.WorkspaceWrite, session.Ask},
+	{session.PresetAuto, session.DangerFullAccess, session.Never},
+	{session.PresetFullAccess, session.DangerFullAccess, session.Never},
+}
+
+// Model is the specification as porcupine reads it: one session at a time, whose
+// state is a set where it is not known whether an operation took place.
+func (s Spec) Model() porcupine.Model {
+	m := porcupine.NondeterministicModel{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			parts := map[session.ID][]porcupine.Operation{}
+			for _, op := range history {
+				id := op.Input.(Input).Session
+				parts[id] = append(parts[id], op)
+			}
+			ids := make([]session.ID, 0, len(parts))
+			for id := range parts {
+				ids = append(ids, id)
+			}
+			slices.Sort(ids)
+			out := make([][]porcupine.Operation, 0, len(ids))
+			for _, id := range ids {
+				out = append(out, parts[id])
+			}
+			return out
+		},
+		Init: func() []any { return []any{State{}} },
+		Step: func(state, input, output any) []any {
+			var out []any
+			for _, next := range s.step(state.(State), input.(Input), output.(Output)) {
+				out = append(out, next)
+			}
+			return out
+		},
+		Hash:              func(state any) uint64 { return uint64(state.(State).Next) },
+		DescribeOperation: func(input, output any) string { return describe(input.(Input), output.(Output)) },
+		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
+	}
+	return m.ToModel()
+}
+
+// step returns the states that a session may be in after an operation that ended
+// so, none if it cannot have ended so here.
+func (s Spec) step(at State, in Input, out Output) []State {
+	if in.Kind == Begin {
+		if at != (State{}) {
+			return nil
+		}
+		return []State{out.Start}
+	}
+	if out.Ending == Refused {
+		// Nothing was read: a refusal fits any state, and writes nothing.
+		if out.Record != nil {
+			return nil
+		}
+		return []State{at}
+	}
+	want := s.write(at, in)
+	after := at.after(want)
+	switch {
+	case out.Record != nil && want.Events > 0 && equal(*out.Record, want):
+		return []State{after}
+	case out.Record != nil:
+		return nil
+	case want.Events == 0:
+		return []State{at} // what was asked for holds already
+	case out.Ending == Unknown:
+		return []State{at, after}
+	}
+	return nil // acknowledged, and not in the stream
+}
+
+// equal reports whether a record is what it should be. Where it stands in the
+// stream is the stream's affair; where in its log is not.
+func equal(have, want Record) bool {
+	return have.Seq == want.Seq && have.Events == want.Events &&
+		have.Verdict == want.Verdict && have.By == want.By && have.Mode == want.Mode && have.Basis == want.Basis &&
+		slices.Equal(have.Switched, want.Switched) &&
+		slices.Equal(have.Child, want.Child) && (have.Child == nil) == (want.Child == nil)
+}
+
+// write is what an operation must write at a state.
+func (s Spec) write(at State, in Input) Record {
+	r := Record{Seq: at.Next}
+	if in.Kind == Switch {
+		r.Switched = s.switched(at, in.Switch)
+		r.Events = len(r.Switched)
+		return r
+	}
+	now := s.inForce(at)
+	r.Events, r.Verdict, r.By, r.Mode, r.Basis = 1, session.Allow, session.StagePolicy, now.sandbox, s.basis(at)
+	if in.Kind != Delegate {
+		return r
+	}
+	switch {
+	case at.Children >= s.Live:
+		r.Verdict, r.By = session.Deny, session.StageDepth
+	case in.Narrow.Wider(now.sandbox):
+		r.Verdict = session.Deny // refused, never clamped (SPEC 4.11)
+	default:
+		r.Child = s.captured(at, in.Narrow)
+		return r
+	}
+	r.Events = 2 // the denial and its result, in one record
+	return r
+}
+
+// force is what a session's calls run under.
+type force struct {
+	sandbox  session.SandboxMode
+	approval session.ApprovalPolicy
+	preset   session.Preset
+}
+
+// inForce is SPEC 2.1 and 2.3: the recorded identity if its bundle fits, else the
+// first row that does, but for auto.
+func (s Spec) inForce(at State) force {
+	f := force{
+		sandbox:  session.SandboxMode(cmp.Or(at.Sandbox.Value, string(s.Sandbox))),
+		approval: session.ApprovalPolicy(cmp.Or(at.Approval.Value, string(s.Approval))),
+		preset:   session.PresetCustom,
+	}
+	for _, b := range bundles {
+		fits := b.sandbox == f.sandbox && b.approval == f.approval
+		switch {
+		case fits && string(b.name) == at.Preset.Value:
+			f.preset = b.name
+			return f
+		case fits && b.name != session.PresetAuto && f.preset == session.PresetCustom:
+			f.preset = b.name
+		}
+	}
+	return f
+}
+
+// basis names each value used and the event that set it (SPEC 5.2).
+func (s Spec) basis(at State) Basis {
+	now := s.inForce(at)
+	b := Basis{at.Sandbox, at.Approval, at.Preset}
+	b.Sandbox.Value, b.Approval.Value = string(now.sandbox), string(now.approval)
+	if !b.Preset.Set {
+		b.Preset.Value = string(now.preset)
+	}
+	return b
+}
+
+// switched lists the events of a switch: none if it holds already, and SPEC 2.4's
+// for a preset.
+func (s Spec) switched(at State, wish Event) []Event {
+	now := s.inForce(at)
+	switch {
+	case wish.Knob == Sandbox && wish.Value == at.Sandbox.Value,
+		wish.Knob == Approval && wish.Value == at.Approval.Value,
+		wish.Knob == Preset && wish.Value == string(now.preset):
+		return nil
+	case wish.Knob != Preset:
+		return []Event{wish}
+	}
+	out := []Event{wish}
+	for _, b := range bundles {
+		if string(b.name) != wish.Value {
+			continue
+		}
+		if b.sandbox != now.sandbox {
+			out = append(out, Event{Sandbox, string(b.sandbox)})
+		}
+		if b.approval != now.approval {
+			out = append(out, Event{Approval, string(b.approval)})
+		}
+	}
+	return out
+}
+
+// captured is what a child starts with (SPEC 4.2, 4.3, 4.11): the mode only if it
+// was switched or is narrowed, the pin, and an identity that nothing narrows.
+func (s Spec) captured(at State, narrow session.SandboxMode) []Event {
+	now := s.inForce(at)
+	narrowed := narrow != "" && narrow != now.sandbox
+	var out []Event
+	switch {
+	case narrowed:
+		out = append(out, Event{Sandbox, string(narrow)})
+	case at.Sandbox.Set:
+		out = append(out, Event{Sandbox, at.Sandbox.Value})
+	}
+	out = append(out, Event{Approval, string(session.Never)})
+	if !narrowed && (now.preset == session.PresetAuto || now.preset == session.PresetFullAccess) {
+		out = append(out, Event{Preset, string(now.preset)})
+	}
+	return out
+}
+
+// after is the state that a record leaves.
+func (at State) after(r Record) State {
+	for i, e := range r.Switched {
+		k := Knob{Value: e.Value, Set: true, Seq: at.Next + session.Seq(i)}
+		switch e.Knob {
+		case Sandbox:
+			at.Sandbox = k
+		case Approval:
+			at.Approval = k
+		case Preset:
+			at.Preset = k
+		}
+	}
+	if r.Child != nil {
+		at.Children++
+	}
+	at.Next += session.Seq(r.Events)
+	return at
+}
