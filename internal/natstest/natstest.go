@@ -1,4 +1,22 @@
-// Package natstest runs the embedded broker for tests of other packages.
+// Package natstest runs brokers for tests of other packages: the embedded one, and
+// the three servers of a fleet.
+//
+//	Start           package broker's server, as `entail up` runs it
+//	StartCluster    three servers in this process, with a fleet's configuration
+//	StartProcesses  the same as three processes, which can be killed
+//	StartProxy      a relay in front of a server that holds back or loses bytes
+//
+// All know the same identities and hand out connections as Conn(t, role, name).
+//
+// A proxy makes what a network does: acknowledgements that come late (Hold), never
+// (Drop) or after the connection is gone (Cut), one way or both.
+//
+//	p := natstest.StartProxy(t, c.URL(c.Leader(t, "ENTAIL_LOG_0")))
+//	nc := c.ConnURL(t, p.URL(), broker.Coordinator, "coordinator", nats.IgnoreDiscoveredServers())
+//	p.Hold(natstest.ToClient) // what is published is stored, nobody hears of it
+//	p.Open()                  // the answers arrive
+//
+// A server of a cluster that is started again has the port and the store it had.
 package natstest
 
 import (
@@ -68,17 +86,31 @@ func (s Server) Conn(t testing.TB, role broker.Role, name string, opts ...nats.O
 	if !ok {
 		t.Fatalf("the broker knows no %s %q", role, name)
 	}
-	nc, err := nats.Connect(creds.URL, append(creds.Options(), opts...)...)
+	return connect(t, creds.URL, creds, opts)
+}
+
+func connect(t testing.TB, url string, creds broker.Credentials, opts []nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, append(creds.Options(), opts...)...)
 	if err != nil {
-		t.Fatalf("connect as %s %q: %v", role, name, err)
+		t.Fatalf("connect as %s %q: %v", creds.Role, creds.Name, err)
 	}
 	t.Cleanup(nc.Close)
 	return nc
 }
 
+func credentials(url string, id broker.Identity) broker.Credentials {
+	return broker.Credentials{URL: url, Role: id.Role, Name: id.Name, Seed: id.Seed}
+}
+
 // Keys writes the credentials of every identity to a directory, as NAME.json, in
 // the form that a process of a fleet reads them.
 func (s Server) Keys(t testing.TB) string {
+	t.Helper()
+	return writeKeys(t, s.Credentials)
+}
+
+func writeKeys(t testing.TB, of func(broker.Role, string) (broker.Credentials, bool)) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, role := range broker.Roles() {
@@ -87,7 +119,7 @@ func (s Server) Keys(t testing.TB) string {
 			names = []string{"w1", "w2"}
 		}
 		for _, name := range names {
-			creds, ok := s.Credentials(role, name)
+			creds, ok := of(role, name)
 			if !ok {
 				t.Fatalf("the broker knows no %s %q", role, name)
 			}
