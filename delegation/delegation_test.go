@@ -185,6 +185,10 @@ func TestSPEC1_10_DigestIsOfTheRequest(t *testing.T) {
 	if got, want := digest(base), digest(map[string]any{"prompt": "work", "label": "child", "mode": "one-shot", "kind": "spawn"}); got != want {
 		t.Errorf("the order of members changes the digest: %s, %s", got, want)
 	}
+	// printf '%s' '{"label":"<é>\n","n":[1,1e+21,true,null],"z":{}}' | sha256sum
+	if got, want := digest(map[string]any{"z": struct{}{}, "n": []any{1.0, 1e21, true, nil}, "label": "<é>\n"}), "a8e6c4a4413ac996fc634660c421e05f64f37b9f401b39c4982c10f4808cbaac"; got != want {
+		t.Errorf("the digest is %s, that of the RFC 8785 JSON %s", got, want)
+	}
 	other := base
 	other.Prompt = "work "
 	if digest(other) == digest(base) {

@@ -9,7 +9,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/gowebpki/jcs"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -77,10 +77,10 @@ func Digest(request any) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode request: %w", err)
 	}
-	canonical, err := jcs.Transform(plain)
-	if err != nil {
+	v := jsontext.Value(plain)
+	if err := v.Canonicalize(); err != nil {
 		return "", fmt.Errorf("canonicalise request: %w", err)
 	}
-	sum := sha256.Sum256(canonical)
+	sum := sha256.Sum256(v)
 	return hex.EncodeToString(sum[:]), nil
 }

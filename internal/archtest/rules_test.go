@@ -35,7 +35,7 @@ var rules = map[string]rule{
 	"review":       {project: []string{"session", "policy"}, thirdParty: []string{"mvdan.cc/sh/v3"}},
 	"stream":       {project: []string{"session"}, thirdParty: []string{natsGo, "github.com/synadia-io/orbit.go/jetstreamext", xsync}},
 	"sessionstore": {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
-	"delegation":   {project: []string{"session", "policy"}, thirdParty: []string{"github.com/gowebpki/jcs"}},
+	"delegation":   {project: []string{"session", "policy"}, thirdParty: []string{jsonV2}},
 	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync}},
 	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
 	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, jsonV2, "github.com/invopop/jsonschema"}},
