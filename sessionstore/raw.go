@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,6 +36,9 @@ func encodeRaw(raw session.Raw) []byte {
 
 // decodeRaw reads what encodeRaw wrote. The result shares nothing with value.
 func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
+	if n, used := binary.Uvarint(value); used > 0 && n > 0 && used < len(value) && value[used] == '{' {
+		return decodeEnveloped(streamSeq, n, value[used:])
+	}
 	cut := false
 	number := func() uint64 {
 		n, used := binary.Uvarint(value)
@@ -69,6 +73,27 @@ func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
 	}
 	raw.Body = bytes.Clone(value)
 	return raw, nil
+}
+
+// decodeEnveloped reads a record as the first builds wrote it: behind its length a
+// JSON object, where now a session's id stands, and then the body.
+func decodeEnveloped(streamSeq, n uint64, value []byte) (session.Raw, error) {
+	var env struct {
+		Session session.ID        `json:"session"`
+		Class   session.Class     `json:"class"`
+		Creator session.ID        `json:"creator"`
+		Headers map[string]string `json:"headers"`
+	}
+	if n > uint64(len(value)) {
+		return session.Raw{}, damaged("record", streamSeq, errors.New("it is cut off"))
+	}
+	if err := json.Unmarshal(value[:n], &env); err != nil {
+		return session.Raw{}, damaged("record", streamSeq, err)
+	}
+	return session.Raw{
+		StreamSeq: streamSeq, Headers: env.Headers, Body: bytes.Clone(value[n:]),
+		Address: session.Address{Session: env.Session, Class: env.Class, Creator: env.Creator},
+	}, nil
 }
 
 // recordHash is what a watermark knows a record by. Of the headers it takes our

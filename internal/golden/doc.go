@@ -1,0 +1,10 @@
+// Package golden keeps logs and mirrors that earlier builds wrote, and holds this
+// build to reading them: what was stored once stays readable. It has no other code.
+//
+// Each directory under testdata is one deployment, written by one build and never
+// again: the raw records of its stream and the directory of its mirror. The command
+// below writes the directory of the format's current version if there is none; a
+// new version of the format gets a new directory beside the old ones.
+package golden
+
+//go:generate go test -count=1 -run TestWrite . -write=format-1
