@@ -36,7 +36,7 @@ func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) err
 	mark := Watermark{Incarnation: incarnation, Seq: last.StreamSeq, Hash: recordHash(last)}
 
 	b := s.newBatch(partition)
-	if err := b.commit(raws, mark); err != nil {
+	if err := b.commit(p, raws, mark); err != nil {
 		return fmt.Errorf("apply records %d to %d of partition %d: %w", raws[0].StreamSeq, mark.Seq, partition, err)
 	}
 	for _, w := range b.touched {
@@ -96,10 +96,17 @@ func (s *Store) newBatch(partition int) *batch {
 	return &batch{s: s, b: s.db.NewIndexedBatch(), partition: partition, working: make(map[session.ID]*work), added: make(map[session.ID]int)}
 }
 
-func (b *batch) commit(raws []session.Raw, mark Watermark) error {
+func (b *batch) commit(p *partition, raws []session.Raw, mark Watermark) error {
 	err := b.fill(raws, mark)
+	journal := p.journal
+	if err == nil {
+		journal, err = p.journal.write(b.b, p.n, raws[0].StreamSeq-1, mark.Seq)
+	}
 	if err == nil {
 		err = b.s.trees.commit(b.added, func() error { return b.b.Commit(pebble.NoSync) })
+	}
+	if err == nil {
+		p.journal = journal
 	}
 	if cerr := b.b.Close(); err == nil {
 		err = cerr

@@ -25,7 +25,8 @@
 //   - A session that SPEC 1.4 stops is listed with its reason and served to
 //     nobody until a release is in its log. Other sessions go on.
 //   - What was damaged on disk is refused, not shortened: reads check that what
-//     they return is complete and that its links hold.
+//     they return is complete and that its links hold, and a store whose newest
+//     batches do not follow each other is not opened.
 //
 // # What it does not
 //
@@ -35,11 +36,12 @@
 //
 // # Layout
 //
-// Format 1. Numbers in keys are big-endian, ids end with a zero byte, times have
+// Format 2. Numbers in keys are big-endian, ids end with a zero byte, times have
 // their sign bit turned over so that they sort.
 //
 //	F                                format version, decimal
 //	W partition(2)                   watermark, JSON
+//	J partition(2) streamSeq(8)      batch that went on from there: to, oldest, written (8 each)
 //	S id                             row: state, tail and counters, JSON
 //	E id 0 seq(8)                    own event: link(32), class, 0, line
 //	R id 0 streamSeq(8)              raw record of the space of id

@@ -8,12 +8,13 @@ import (
 )
 
 // storeFormat is the layout that this build reads and writes; doc.go has it.
-const storeFormat = 1
+const storeFormat = 2
 
 // The first byte of each key says what the rest is.
 const (
 	spaceFormat    = 'F'
 	spaceWatermark = 'W'
+	spaceJournal   = 'J'
 	spaceRow       = 'S'
 	spaceEvent     = 'E'
 	spaceRecord    = 'R'
@@ -30,6 +31,10 @@ const (
 func formatKey() []byte { return []byte{spaceFormat} }
 
 func watermarkKey(partition int) []byte { return inPartition(spaceWatermark, partition) }
+
+func journalKey(partition int, from uint64) []byte {
+	return binary.BigEndian.AppendUint64(inPartition(spaceJournal, partition), from)
+}
 
 func rowKey(id session.ID) []byte { return append([]byte{spaceRow}, id...) }
 

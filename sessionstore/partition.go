@@ -32,6 +32,7 @@ type partition struct {
 	n        int
 	applying sync.Mutex // held while a batch is made and committed
 	running  sync.Mutex // held by Run
+	journal  journal    // the newest batches; guarded by applying
 	// wanted says that somebody began to wait for more than is mirrored. WaitFor
 	// sends, Run receives; it holds one word and is never closed.
 	wanted chan struct{}

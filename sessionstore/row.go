@@ -122,7 +122,7 @@ func readRow(r pebble.Reader, id session.ID) (out row, ok bool, err error) {
 		return row{}, false, nil
 	}
 	if err != nil {
-		return row{}, false, fmt.Errorf("read session %s: %w", id, err)
+		return row{}, false, fmt.Errorf("read session %s: %w", id, readError(err))
 	}
 	err = json.Unmarshal(value, &out)
 	if cerr := closer.Close(); err == nil {

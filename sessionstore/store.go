@@ -46,6 +46,10 @@ type Config struct {
 	// them: one batch of some records costs little more than one of one. Default:
 	// 2ms.
 	Gather time.Duration
+
+	// tune changes Pebble's options. Tests make a small store roll its memtables
+	// and compact as a large one does.
+	tune func(*pebble.Options)
 }
 
 func (c Config) withDefaults() Config {
@@ -97,17 +101,13 @@ func Open(cfg Config) (*Store, error) {
 	}
 	db, err := pebble.Open(cfg.Dir, options(cfg, lock))
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open mirror %s: %w", cfg.Dir, readError(err)), lock.Close())
+		return nil, errors.Join(fmt.Errorf("open mirror %s: %w", cfg.Dir, openError(err)), lock.Close())
 	}
 	s := &Store{
 		cfg: cfg, db: db, cache: newCache(), lock: lock,
 		done: make(chan struct{}), partitions: make(map[int]*partition),
 	}
-	err = s.checkFormat()
-	if err == nil {
-		err = s.loadWatermarks()
-	}
-	if err != nil {
+	if err := s.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("open mirror %s: %w", cfg.Dir, err), s.Close())
 	}
 	return s, nil
@@ -124,6 +124,9 @@ func lockError(dir string, err error) error {
 	return fmt.Errorf("open mirror %s: in use by another process: %w; stop that one or choose another directory", dir, err)
 }
 
+// memTableSize is how many bytes gather in memory before they become a table.
+const memTableSize = 16 << 20
+
 func options(cfg Config, lock *pebble.Lock) *pebble.Options {
 	o := &pebble.Options{
 		FS:                 cfg.FS,
@@ -131,11 +134,14 @@ func options(cfg Config, lock *pebble.Lock) *pebble.Options {
 		Logger:             pebbleLog{cfg.Logger},
 		EventListener:      &pebble.EventListener{DataCorruption: corruption(cfg.Logger)},
 		FormatMajorVersion: pebble.FormatTableFormatV6,
-		MemTableSize:       16 << 20,
+		MemTableSize:       memTableSize,
 	}
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionBalanced })
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+	}
+	if cfg.tune != nil {
+		cfg.tune(o)
 	}
 	return o
 }
@@ -148,32 +154,57 @@ func corruption(log *slog.Logger) func(pebble.DataCorruptionInfo) {
 	}
 }
 
+// load reads how far each partition is mirrored and refuses a store that cannot
+// hold all up to there.
+func (s *Store) load() error {
+	format, err := s.checkFormat()
+	if err == nil {
+		err = s.loadWatermarks()
+	}
+	if err == nil && format < storeFormat {
+		err = s.beginJournals()
+	}
+	if err != nil {
+		return err
+	}
+	return s.loadJournals()
+}
+
 // checkFormat marks a new store with the layout's version and refuses a newer
-// one.
-func (s *Store) checkFormat() error {
+// one. It returns the version that the store has.
+func (s *Store) checkFormat() (int, error) {
 	value, closer, err := s.db.Get(formatKey())
 	if errors.Is(err, pebble.ErrNotFound) {
 		if err := s.refuseForeign(); err != nil {
-			return err
+			return 0, err
 		}
-		return s.db.Set(formatKey(), []byte(strconv.Itoa(storeFormat)), pebble.Sync)
+		b := s.db.NewBatch()
+		defer b.Close()
+		return storeFormat, errors.Join(setFormat(b), b.Commit(pebble.Sync))
 	}
 	if err != nil {
-		return readError(err)
+		return 0, readError(err)
 	}
 	text := string(value)
 	if err := closer.Close(); err != nil {
-		return err
+		return 0, err
 	}
 	have, err := strconv.Atoi(text)
+	if err == nil && strconv.Itoa(have) != text {
+		err = errors.New("it is written otherwise")
+	}
 	if err != nil {
-		return damaged("format", text, err)
+		return 0, damaged("format", text, err)
 	}
 	if have > storeFormat {
-		return fmt.Errorf("%w: it has format %d, this build reads up to %d: use a newer build or another directory",
+		return 0, fmt.Errorf("%w: it has format %d, this build reads up to %d: use a newer build or another directory",
 			session.ErrFormat, have, storeFormat)
 	}
-	return nil
+	return have, nil
+}
+
+func setFormat(b *pebble.Batch) error {
+	return b.Set(formatKey(), []byte(strconv.Itoa(storeFormat)), nil)
 }
 
 // refuseForeign refuses a store that holds something but no format.
@@ -238,12 +269,26 @@ func (s *Store) sync() error {
 	return nil
 }
 
+// openError translates what Pebble says of a directory that it cannot open. The
+// directory is there and locked, so unless the system refuses something, one of
+// the files is missing or is not what was written.
+func openError(err error) error {
+	if _, system := errors.AsType[syscall.Errno](err); system && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return unreadable(err)
+}
+
 // readError translates Pebble's word for damage.
 func readError(err error) error {
 	if err != nil && pebble.IsCorruptionError(err) {
-		return fmt.Errorf("%w: %w; move the directory away and start again to rebuild it from the stream", ErrDamaged, err)
+		return unreadable(err)
 	}
 	return err
+}
+
+func unreadable(err error) error {
+	return fmt.Errorf("%w: %w; move the directory away and start again to rebuild it from the stream", ErrDamaged, err)
 }
 
 // pebbleLog gives Pebble's errors to the store's logger and leaves its chatter

@@ -233,8 +233,8 @@ func TestOpenRefuses(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := sessionstore.Open(sessionstore.Config{Dir: dir})
-		if !errors.Is(err, session.ErrFormat) || !strings.Contains(err.Error(), "format 7") || !strings.Contains(err.Error(), "up to 1") {
-			t.Errorf("Open = %v, want ErrFormat naming 7 and 1", err)
+		if !errors.Is(err, session.ErrFormat) || !strings.Contains(err.Error(), "format 7") || !strings.Contains(err.Error(), "up to 2") {
+			t.Errorf("Open = %v, want ErrFormat naming 7 and 2", err)
 		}
 	})
 	t.Run("a foreign store", func(t *testing.T) {
