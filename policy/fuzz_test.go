@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,6 +22,7 @@ func FuzzParseSettings(f *testing.F) {
 	for _, edit := range [][2]string{
 		{`"version":1`, `"version":2`}, {`"ask"`, `"yolo"`}, {`"30s"`, `"9e99h"`}, {`"depth":3`, `"depth":-1`},
 		{`"auto"`, `"custom"`}, {`"version":1`, `"Version":1,"version":1`}, {`"read-only"`, `"read-only\u0000"`},
+		{`"depth":3`, `"depth":null`}, {`"approvals":true`, `"approvals":null`},
 	} {
 		f.Add(bytes.Replace(good, []byte(edit[0]), []byte(edit[1]), 1))
 	}
@@ -34,6 +36,15 @@ func FuzzParseSettings(f *testing.F) {
 			special := row.Name == session.PresetAuto || row.Name == session.PresetFullAccess
 			if special && (row.Sandbox != session.DangerFullAccess || row.Approval != session.Never) {
 				t.Errorf("%s is %s and %s", row.Name, row.Sandbox, row.Approval)
+			}
+		}
+		for dec := json.NewDecoder(bytes.NewReader(b)); ; {
+			token, err := dec.Token()
+			if err != nil {
+				break
+			}
+			if token == nil {
+				t.Errorf("null was read as a value: %q", b)
 			}
 		}
 		again, err := s.Encode()

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/entail-fleet/entail/session"
@@ -113,7 +114,7 @@ func DefaultSettings() Settings {
 	}
 }
 
-// ParseSettings reads settings strictly: an unknown field, a foreign value or
+// ParseSettings reads settings strictly: an unknown field, a foreign value, null or
 // another version is refused.
 func ParseSettings(b []byte) (Settings, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
@@ -125,7 +126,32 @@ func ParseSettings(b []byte) (Settings, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return Settings{}, errors.New("read settings: something follows the value")
 	}
+	var plain any
+	if err := json.Unmarshal(b, &plain); err != nil {
+		return Settings{}, fmt.Errorf("read settings: %w", err)
+	}
+	if holdsNull(plain) {
+		return Settings{}, errors.New("read settings: null is no value of a setting")
+	}
 	return s, s.Validate()
+}
+
+// holdsNull reports whether there is a null in what a decoder read. Into a Go value
+// it would read as nothing: a cap of 0, a capability that is left out.
+func holdsNull(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		for _, member := range v {
+			if holdsNull(member) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, holdsNull)
+	}
+	return false
 }
 
 // Encode writes what ParseSettings reads.
