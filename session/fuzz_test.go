@@ -142,6 +142,7 @@ func FuzzFold(f *testing.F) {
 	f.Add([]byte("\x0c\x13\x08\x02\x01\x10\x0f\x0e\x0d\x0c\x0b\x0a"))
 	f.Add(bytes.Repeat([]byte{9, 17, 4, 1, 12, 0, 8, 19, 3}, 12))
 	f.Add(bytes.Repeat([]byte{13, 1, 0, 2, 7, 5, 2, 11, 18, 1}, 12))
+	f.Add(bytes.Repeat([]byte{0x7f}, 8192)) // a driver that never stops writing
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p := &picker{data: data}
 		log := sessiontest.Generate(t, p.pick, min(len(data)/6, 40))

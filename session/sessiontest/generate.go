@@ -199,6 +199,7 @@ func (g *generator) void(id session.ID) {
 
 // drive lets a driver write one record of one or more groups of events.
 func (g *generator) drive(id session.ID) {
+	const mostInARecord = 64 // each event more composes all before it again
 	s := g.s.State(id)
 	var batch []session.Payload
 	for {
@@ -212,7 +213,7 @@ func (g *generator) drive(id session.ID) {
 			break
 		}
 		batch = append(batch, group...)
-		if g.pick(3) == 0 {
+		if g.pick(3) == 0 || len(batch) >= mostInARecord {
 			break
 		}
 		s = g.peek(id, batch)
