@@ -42,6 +42,7 @@ func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) err
 	for _, w := range b.touched {
 		s.cache.put(w.row)
 	}
+	p.stirred.note(b.touched)
 	p.advance(mark)
 	b.tell()
 	return nil

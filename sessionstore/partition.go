@@ -37,6 +37,10 @@ type partition struct {
 	// sends, Run receives; it holds one word and is never closed.
 	wanted chan struct{}
 
+	stirred stirred
+	owing   sync.Mutex   // held by Owing
+	owed    []session.ID // what Owing found last; guarded by owing
+
 	mu    sync.Mutex // guards what follows
 	mark  Watermark
 	known bool          // mark was set

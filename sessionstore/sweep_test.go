@@ -51,6 +51,71 @@ func TestOwingListsEndsThatNoParentWasToldOf(t *testing.T) {
 	step("its slot is free")
 }
 
+// What is owed is listed as long as it is, however often somebody looks, however the
+// records come, and by a store that was opened again: a parent that is stopped is
+// told nothing, and once it is released all that its children did meanwhile.
+func TestOwingIsListedUntilItIsTold(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	root := tp.root()
+	first, second := tp.delegate(root, session.Spawn), tp.delegate(root, session.Spawn)
+	dir := t.TempDir()
+	s := open(t, sessionstore.Config{Dir: dir})
+	step := func(name string, want ...session.ID) {
+		t.Helper()
+		apply(t, s, tp.raws)
+		for range 2 {
+			got, err := s.Owing(0)
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: Owing = %v, %v, want %v", name, got, err, want)
+			}
+		}
+	}
+	step("nobody has run a turn")
+	tp.turn(second)
+	step("the second has ended one", second)
+	tp.turn(first)
+	step("the first has, too", first, second)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, sessionstore.Config{Dir: dir})
+	step("opened again", first, second)
+	tp.notice(root, second)
+	step("one was told", first)
+	bad := bogus(tp, root, session.ClassPolicy).StreamSeq
+	step("their parent is stopped")
+	tp.add(root, session.ClassPolicy, &session.Release{
+		Skip: []uint64{bad}, Seq: tp.states[root].Next, Link: tp.states[root].Link, Reason: "seen", By: person(),
+	})
+	step("their parent is released", first)
+	tp.notice(root, first)
+	step("both were told")
+}
+
+// Parents that wait for children cost a sweep nothing once it has looked at them.
+// Alone, because allocations are counted.
+func TestOwingDoesNotReadParentsThatWait(t *testing.T) {
+	reads := func(parents int) float64 {
+		tp := newTape(t)
+		for range parents {
+			tp.delegate(tp.root(), session.Spawn)
+		}
+		s := open(t, sessionstore.Config{})
+		apply(t, s, tp.raws)
+		look := func() {
+			if got, err := s.Owing(0); err != nil || len(got) > 0 {
+				t.Fatalf("Owing = %v, %v, want none", got, err)
+			}
+		}
+		look() // at all of them
+		return testing.AllocsPerRun(5, look)
+	}
+	if few, many := reads(10), reads(200); many > 2*few+20 {
+		t.Errorf("a look allocates %.0f objects with 10 parents that wait, %.0f with 200", few, many)
+	}
+}
+
 func TestHaltedSaysWhatAReleaseMustName(t *testing.T) {
 	t.Parallel()
 	tp := newTape(t)
