@@ -1,4 +1,4 @@
-//go:build !mutate_cas && !mutate_filter
+//go:build !mutate_cas && !mutate_filter && !mutate_filter_mixed
 
 package stream
 

@@ -139,7 +139,7 @@ func classify(api *jetstream.APIError) answer {
 		}
 		return answer{outcome: moved, seq: tail}
 	case api.ErrorCode == codeWrongLastConstant:
-		return answer{outcome: busy, err: api}
+		return answer{outcome: inFlight, err: api}
 	case api.Description == "maximum bytes exceeded":
 		return answer{outcome: refused, err: fmt.Errorf("%w: %w", ErrFull, api)}
 	case api.ErrorCode == codeBatchIncomplete || api.Code >= 500:
