@@ -34,8 +34,14 @@ type recorder struct {
 	epoch time.Time
 
 	mu      sync.Mutex
-	ops     []*operation // guarded by mu
-	clients int          // guarded by mu
+	ops     []*operation  // guarded by mu
+	clients int           // guarded by mu
+	done    int           // of ops, acknowledged; guarded by mu
+	news    chan struct{} // closed when one more is; guarded by mu
+}
+
+func newRecorder() *recorder {
+	return &recorder{epoch: time.Now(), news: make(chan struct{})}
 }
 
 func (r *recorder) now() int64 { return time.Since(r.epoch).Nanoseconds() }
@@ -60,11 +66,34 @@ func (r *recorder) run(op *operation, do func() error) *operation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ops = append(r.ops, op)
+	if op.ending == races.Done {
+		r.done++
+		close(r.news)
+		r.news = make(chan struct{})
+	}
 	return op
 }
 
+// reach waits until so many operations were acknowledged, or over is closed. It
+// reports whether they were.
+func (r *recorder) reach(n int, over <-chan struct{}) bool {
+	for {
+		r.mu.Lock()
+		done, news := r.done, r.news
+		r.mu.Unlock()
+		if done >= n {
+			return true
+		}
+		select {
+		case <-news:
+		case <-over:
+			return false
+		}
+	}
+}
+
 // endingOf says what a caller knows after an error. One that is neither a conflict
-// nor a doubt is not of the race; what is not known to be a refusal is a doubt.
+// nor a doubt is none of the race's; what is not known to be a refusal is a doubt.
 func endingOf(err error) (races.Ending, error) {
 	if e, ok := errors.AsType[*client.Error](err); ok {
 		switch e.Code {
@@ -72,10 +101,10 @@ func endingOf(err error) (races.Ending, error) {
 			return races.Refused, nil
 		case client.CodeUnknown, client.CodeUnavailable:
 			return races.Unknown, nil
-		case client.CodeInternal:
-			return races.Unknown, err
-		default:
+		case client.CodeDenied, client.CodePrecondition:
 			return races.Refused, err
+		default:
+			return races.Unknown, err
 		}
 	}
 	switch {
@@ -86,24 +115,23 @@ func endingOf(err error) (races.Ending, error) {
 	case errors.Is(err, stream.ErrUnknown):
 		return races.Unknown, nil
 	}
-	return races.Refused, err
+	return races.Unknown, err
 }
 
-// race runs callers against one session until each of its calls is decided.
+// race is one session with everybody who races in it.
 type race struct {
 	*world
 	rec   *recorder
 	id    session.ID
-	calls chan int
-	turns chan int // of the people, each a person of its own
+	calls chan int // of the step, each to be decided by one worker
+	turns chan int // of the people, each for another person
+	ready []func(context.Context)
 }
 
-// start begins a session and everybody who races in it. The group is done when
-// they are.
-func (w *world) start(ctx context.Context, rec *recorder, r *rand.Rand, calls int, all *sync.WaitGroup) session.ID {
+// prepare makes a session, and callers who have folded it and wait.
+func (w *world) prepare(rec *recorder, r *rand.Rand) *race {
 	w.t.Helper()
-	id := w.root(calls)
-	x := &race{world: w, rec: rec, id: id, calls: make(chan int, calls), turns: make(chan int, persons)}
+	x := &race{world: w, rec: rec, id: w.root(calls), calls: make(chan int, calls), turns: make(chan int, persons)}
 	for i := range calls {
 		x.calls <- i
 	}
@@ -112,23 +140,23 @@ func (w *world) start(ctx context.Context, rec *recorder, r *rand.Rand, calls in
 	}
 	close(x.calls)
 	close(x.turns)
-	rep, err := agent.OpenReplica(w.t.Context(), w.log(), id, "", nil)
-	w.must(err)
-	s, _ := rep.State()
-	rec.run(&operation{
-		input: races.Input{Session: id, Kind: races.Begin}, person: -1, client: rec.client(), begin: stateOf(s),
-	}, func() error { return nil })
-	for _, wk := range w.workers {
-		seed := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
-		rep, err := agent.OpenReplica(w.t.Context(), wk.log, id, "", nil)
+	for i, wk := range w.workers {
+		rep, err := agent.OpenReplica(w.t.Context(), wk.log, x.id, "", nil)
 		w.must(err)
-		all.Go(func() { x.work(ctx, wk, rep, seed) })
+		if i == 0 {
+			s, _ := rep.State()
+			rec.run(&operation{
+				input: races.Input{Session: x.id, Kind: races.Begin}, person: -1, client: rec.client(), begin: stateOf(s),
+			}, func() error { return nil })
+		}
+		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
+		x.ready = append(x.ready, func(ctx context.Context) { x.work(ctx, wk, rep, own) })
 	}
 	for range people {
-		seed := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
-		all.Go(func() { x.switches(ctx, seed) })
+		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
+		x.ready = append(x.ready, func(ctx context.Context) { x.switches(ctx, own) })
 	}
-	return id
+	return x
 }
 
 // switches is the life of somebody who switches this and that, back and forth.
@@ -145,9 +173,11 @@ func (x *race) switches(ctx context.Context, r *rand.Rand) {
 		case races.Preset:
 			in.Preset = session.Preset(wish.Value)
 		}
+		waits, leave := x.waits(ctx, r)
 		op := x.rec.run(&operation{
 			input: races.Input{Session: x.id, Kind: races.Switch, Switch: wish}, person: i, client: me,
-		}, func() error { return x.as(i).Call(ctx, client.MethodPolicySet, in, nil) })
+		}, func() error { return x.as(i).Call(waits, client.MethodPolicySet, in, nil) })
+		leave()
 		switch {
 		case op.failed != nil:
 			return
@@ -155,6 +185,15 @@ func (x *race) switches(ctx context.Context, r *rand.Rand) {
 			me = x.rec.client()
 		}
 	}
+}
+
+// waits is how long a caller waits for an answer: one in eight for so short a time
+// that it is hardly ever there.
+func (x *race) waits(ctx context.Context, r *rand.Rand) (context.Context, context.CancelFunc) {
+	if r.IntN(8) > 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Duration(1+r.IntN(3000))*time.Microsecond)
 }
 
 // wishes are what people switch to.
@@ -179,7 +218,9 @@ func (x *race) work(ctx context.Context, w *worker, rep *agent.Replica, r *rand.
 			narrow = session.SandboxModes()[r.IntN(3)]
 		}
 		for {
-			op := x.decide(ctx, w, rep, me, i, narrow)
+			waits, leave := x.waits(ctx, r)
+			op := x.decide(ctx, waits, w, rep, me, i, narrow)
+			leave()
 			if op.failed != nil {
 				return
 			}
@@ -194,8 +235,8 @@ func (x *race) work(ctx context.Context, w *worker, rep *agent.Replica, r *rand.
 }
 
 // decide decides one call once, and has a coordinator start the child that it
-// allows.
-func (x *race) decide(ctx context.Context, w *worker, rep *agent.Replica, me, i int, narrow session.SandboxMode) *operation {
+// allows, for which it waits as long as told.
+func (x *race) decide(ctx, waits context.Context, w *worker, rep *agent.Replica, me, i int, narrow session.SandboxMode) *operation {
 	id := session.MakeCallID(1, 1, i)
 	op := &operation{input: races.Input{Session: x.id, Kind: races.Decide, Call: id}, person: -1, client: me}
 	call := policy.Call{ID: id, Tool: toolOf(i), Effect: true}
@@ -218,7 +259,7 @@ func (x *race) decide(ctx context.Context, w *worker, rep *agent.Replica, me, i 
 		case rec.Verdict == session.Deny:
 			record = append(record, &session.ToolResult{Turn: 1, Step: 1, CallID: id, Content: "denied", IsError: true, Denied: true})
 		case call.Wish != nil:
-			return x.delegate(ctx, w, tail, rec, narrow)
+			return x.delegate(waits, w, tail, rec, narrow)
 		}
 		c := turnRecord("decide", record)
 		c.Check = func(v session.View) error {

@@ -32,6 +32,10 @@ const (
 	persons      = 32
 )
 
+// answer is how long a publish waits for the broker's answer before it is sent
+// again. What a leader had when it stepped down is never answered.
+const answer = 300 * time.Millisecond
+
 var head = client.Head{Version: client.APIVersion}
 
 // dialer is a broker, of one server or of three.
@@ -68,7 +72,7 @@ func deploy(t *testing.T, b dialer, replicas int) *world {
 		nc := b.Conn(t, broker.Worker, name)
 		api := client.New(nc, client.Config{Worker: name})
 		log, err := stream.New(nc, stream.Config{
-			Replicas: replicas, Witness: agent.Witness{Client: api},
+			Replicas: replicas, Timeout: answer, Witness: agent.Witness{Client: api},
 			Writer: session.Writer{Component: "worker", Instance: name, Incarnation: fmt.Sprintf("i%d", i)},
 		})
 		w.must(err)
@@ -124,7 +128,7 @@ func (w *world) coordinate(i, replicas int) {
 	w.must(err)
 	nc := w.broker.Conn(w.t, broker.Coordinator, "coordinator")
 	log, err := stream.New(nc, stream.Config{
-		Replicas: replicas, Witness: store,
+		Replicas: replicas, Timeout: answer, Witness: store,
 		Writer: session.Writer{Component: "coordinator", Instance: strconv.Itoa(i), Incarnation: "i1"},
 	})
 	w.must(err)
