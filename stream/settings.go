@@ -55,9 +55,15 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 	m.Header[headerExpectFilter] = []string{m.Subject}
 	deadline := time.Now().Add(s.log.cfg.Budget)
 	var doubt error
+	tries := 0
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		a := s.log.try(ctx, m)
 		switch {
+		case a.outcome == busy && doubt == nil:
+			if tries++; tries > busyTries || !delay.For(ctx, jitter(minBusyPause, maxBusyPause)) {
+				return 0, fmt.Errorf("update the settings after revision %d: %w: %w", last, ErrRevision, a.err)
+			}
+			continue
 		case a.outcome == stored:
 			return a.seq, nil
 		case a.outcome == moved && doubt != nil:
