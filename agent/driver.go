@@ -53,7 +53,7 @@ var (
 // drive drives the session until there is nothing to do for anybody. An error
 // says why it was left earlier.
 func (d *driver) drive(ctx context.Context) (err error) {
-	defer func() { err = errors.Join(err, d.close(ctx)) }()
+	defer func() { err = errors.Join(err, d.close(ctx, err)) }()
 	for opened := true; ; opened = false {
 		if !opened { // just now, as it stands
 			if err := d.rep.Refresh(ctx, 0); err != nil {
@@ -119,11 +119,15 @@ func (d *driver) facts(ctx context.Context) (Facts, error) {
 		},
 	}
 	if d.epoch == 0 && s.Open != nil && !s.Open.Parked {
-		live, err := d.worker.pulse.alive(ctx, s)
+		workers, err := d.worker.pulse.workers(ctx)
 		if err != nil {
 			return Facts{}, err
 		}
-		f.Self.Live = live
+		a := workers[s.Claim.Worker]
+		f.Self.Live = a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch)
+		if !f.Self.Live {
+			return f, quarantine(s, events, workers)
+		}
 	}
 	return f, nil
 }
@@ -300,7 +304,7 @@ func (d *driver) closeWorkspace() error {
 
 // close gives up what the loop held. A turn that it leaves open is free for
 // others at once, not only when the list is renewed next.
-func (d *driver) close(ctx context.Context) error {
+func (d *driver) close(ctx context.Context, why error) error {
 	err := d.closeWorkspace()
 	if d.beat == nil {
 		return err
@@ -309,6 +313,7 @@ func (d *driver) close(ctx context.Context) error {
 	if s, _ := d.rep.State(); s.Open != nil && !s.Open.Parked && s.Epoch == d.epoch {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitRelease)
 		defer cancel()
+		d.giveUp(ctx, why)
 		err = errors.Join(err, d.worker.pulse.renew(ctx))
 	}
 	return err

@@ -35,6 +35,8 @@ type pulse struct {
 	deployment policy.Deployment // guarded by deciding
 	read       atomic.Int64      // boot time of the last confirmed read
 
+	waits waits
+
 	mu    sync.Mutex
 	beats map[*beat]struct{} // guarded by mu
 }
@@ -132,7 +134,7 @@ func (p *pulse) load(ctx context.Context, now time.Duration) (uint64, error) {
 func (p *pulse) list(now time.Duration) ([]*beat, client.Alive) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	alive := client.Alive{Worker: p.worker, Incarnation: p.incarnation, Claims: []client.AliveClaim{}}
+	alive := client.Alive{Worker: p.worker, Incarnation: p.incarnation, Claims: []client.AliveClaim{}, Waits: p.waits.list(time.Now())}
 	var listed []*beat
 	for b := range p.beats {
 		if now < b.limit {
@@ -261,19 +263,18 @@ func (l *lease) close() {
 	delete(l.beat.watchers, l.renewed)
 }
 
-// alive reports whether the claim in force on a session is listed by anybody.
-func (p *pulse) alive(ctx context.Context, s session.State) (bool, error) {
-	all, err := p.log.Liveness().All(ctx)
+// workers returns who is alive, by name. What cannot be read lists nothing.
+func (p *pulse) workers(ctx context.Context) (map[string]client.Alive, error) {
+	values, err := p.log.Liveness().All(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	var a client.Alive
-	value, ok := all[s.Claim.Worker]
-	if !ok {
-		return false, nil
+	all := make(map[string]client.Alive, len(values))
+	for name, value := range values {
+		var a client.Alive
+		if json.Unmarshal(value, &a) == nil {
+			all[name] = a
+		}
 	}
-	if err := json.Unmarshal(value, &a); err != nil {
-		return false, nil //nolint:nilerr // what cannot be read lists nothing
-	}
-	return a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch), nil
+	return all, nil
 }

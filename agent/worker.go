@@ -87,6 +87,7 @@ type Worker struct {
 	cfg      Config
 	pulse    *pulse
 	replicas *replicas
+	putBack  *putBack
 	queues   []*stream.Queue
 
 	mu      sync.Mutex // guards what follows
@@ -102,7 +103,7 @@ func NewWorker(cfg Config) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	w := &Worker{
-		cfg: cfg, pulse: newPulse(cfg), replicas: newReplicas(cfg),
+		cfg: cfg, pulse: newPulse(cfg), replicas: newReplicas(cfg), putBack: newPutBack(cfg.Lease),
 		driving: map[session.ID]*driver{}, scripts: map[string]*model.Script{},
 	}
 	for p := range cfg.Partitions {
@@ -199,28 +200,45 @@ func (w *Worker) pull(ctx context.Context, q *stream.Queue) (*stream.Hint, error
 func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 	log := w.cfg.Logger.With(slog.String("session", string(h.Session)), slog.Uint64("hint", h.StreamSeq))
 	done, err := w.driveHint(ctx, h, log)
+	waits := false
 	switch {
 	case err == nil && done:
 		err = h.Ack(ctx)
-	case errors.Is(err, session.ErrCorrupt) && !errors.Is(err, session.ErrLoss):
+	case quarantined(err):
 		log.Error("session is quarantined", slog.Any("error", err))
 		err = h.Ack(ctx)
 	case err == nil, errors.Is(err, errBusy), errors.Is(err, errLost):
-		err = h.Later(w.cfg.Lease / 2)
+		err = h.Later(w.putBack.busy(h.Deliveries))
 	case errors.Is(err, errDraining), errors.Is(err, errAborted):
 		err = h.Later(0)
 	default:
-		if errors.Is(err, sandbox.ErrElsewhere) {
-			log.Error("session waits for its workspace", slog.Any("error", err))
-		} else {
-			log.Warn("session is left for later", slog.Any("error", err))
-		}
-		delay := w.cfg.Lease / 4 << min(h.Deliveries, 6)
-		err = h.Later(min(delay, time.Minute))
+		waits = true
+		err = w.postpone(ctx, h, err, log)
+	}
+	if !waits {
+		w.pulse.waits.over(h.Session)
 	}
 	if err != nil {
 		log.Warn("hint is left to run out", slog.Any("error", err))
 	}
+}
+
+// postpone puts back the hint of a session that cannot be driven now, and says why
+// with the worker's signs of life. A nudge holds nothing to consume, and the sweep
+// sends another one: it is let go once it has been put back for long, or those of
+// a session that waits for days would pile up.
+func (w *Worker) postpone(ctx context.Context, h *stream.Hint, why error, log *slog.Logger) error {
+	if errors.Is(why, sandbox.ErrElsewhere) {
+		log.Error("session waits for its workspace", slog.Any("error", why))
+	} else {
+		log.Warn("session is left for later", slog.Any("error", why))
+	}
+	away := w.putBack.waiting(h.Deliveries)
+	w.pulse.waits.note(h.Session, reason(why), time.Now().Add(away+w.cfg.Lease))
+	if h.Deliveries > mostDoublings && isNudge(h.Record()) {
+		return h.Ack(ctx)
+	}
+	return h.Later(away)
 }
 
 // driveHint drives and reports whether the hint rests on a stable fact.

@@ -91,17 +91,26 @@ type ColdReply struct {
 // Alive is what a worker keeps in the liveness bucket, under its own name, as
 // long as it lives: the claims it drives, one by one, and the settings revision
 // it has confirmed (ARCHITECTURE 4). A claim that is not listed is not live.
+// Waits are for people; nothing is decided by them.
 type Alive struct {
 	Worker      string       `json:"worker"`
 	Incarnation string       `json:"incarnation"`
 	Revision    uint64       `json:"revision"`
 	Claims      []AliveClaim `json:"claims"`
+	Waits       []AliveWait  `json:"waits,omitempty"`
 }
 
 // AliveClaim is one claim that a worker drives.
 type AliveClaim struct {
 	Session session.ID `json:"session"`
 	Epoch   uint64     `json:"epoch"`
+}
+
+// AliveWait is a session that a worker was pointed at last and does not drive,
+// and why.
+type AliveWait struct {
+	Session session.ID `json:"session"`
+	Why     string     `json:"why"`
 }
 
 // Drives reports whether the worker's loop for a session's epoch is alive.

@@ -1,0 +1,63 @@
+package agent
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+const (
+	// longestAway is how long a hint stays away at most, but for the random part
+	// and the pace.
+	longestAway = time.Minute
+	// comebackPace is the least time between two hints that one worker lets come
+	// back. A server hands out what comes back before what is new: without a pace
+	// any number of sessions that nobody may take would stand before one that is
+	// asked for now. With it they take up a part of a worker's time, whatever
+	// their number, and what grows with that is how long each stays away.
+	comebackPace = 20 * time.Millisecond
+	// mostDoublings is how often the time away doubles.
+	mostDoublings = 6
+)
+
+// putBack says how long a hint stays away that was put back: the longer the more
+// often it was given out, a quarter more or less at random, and at a pace.
+type putBack struct {
+	lease time.Duration
+	pace  time.Duration
+
+	mu   sync.Mutex
+	free time.Time // when the next hint may come back; guarded by mu
+}
+
+func newPutBack(lease time.Duration) *putBack {
+	return &putBack{lease: lease, pace: comebackPace}
+}
+
+// away is the time for a hint that was given out so often. Most bounds it before
+// chance and pace are added. Chance is from 0 to 1.
+func (b *putBack) away(now time.Time, deliveries uint64, most time.Duration, chance float64) time.Duration {
+	d := float64(min(b.lease/4<<min(deliveries, mostDoublings), most))
+	at := now.Add(time.Duration(d * (0.75 + chance/2)))
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.free.Before(now) {
+		b.free = now
+	}
+	b.free = b.free.Add(b.pace)
+	if at.Before(b.free) {
+		at = b.free
+	}
+	return at.Sub(now)
+}
+
+// waiting is for a session that no worker may take, or that could not be driven.
+func (b *putBack) waiting(deliveries uint64) time.Duration {
+	return b.away(time.Now(), deliveries, longestAway, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+}
+
+// busy is for a session that somebody drives: should its driver die, its hint is
+// what finds it first.
+func (b *putBack) busy(deliveries uint64) time.Duration {
+	return b.away(time.Now(), deliveries, b.lease, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+}
