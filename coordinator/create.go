@@ -31,7 +31,7 @@ func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRe
 		Cwd:       in.Cwd, Label: in.Label, Surface: in.Surface, Provider: in.Model.Provider, Model: in.Model.Model,
 		Script: in.Model.Script, Prompt: in.Prompt, Sandbox: in.Sandbox, Approvals: in.Approvals, Preset: in.Preset,
 	}
-	if err := c.checkRoot(ctx, root); err != nil {
+	if err := c.checkRoot(root); err != nil {
 		return nil, nil, err
 	}
 	record, err := root.Genesis(c.settings())
@@ -41,7 +41,7 @@ func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRe
 	return c.bring(ctx, record, session.Prefix{})
 }
 
-func (c *Coordinator) checkRoot(ctx context.Context, r delegation.Root) error {
+func (c *Coordinator) checkRoot(r delegation.Root) error {
 	if err := c.known(r.ID); err != nil {
 		return err
 	}
@@ -63,10 +63,7 @@ func (c *Coordinator) checkRoot(ctx context.Context, r delegation.Root) error {
 	if r.Surface != "" && r.Surface != session.SurfaceNone && r.Surface != session.SurfaceAny {
 		return invalid("unknown surface %q (available: %s, %s)", r.Surface, session.SurfaceNone, session.SurfaceAny)
 	}
-	if err := checkBirth(r.Label, r.Traceparent); err != nil {
-		return err
-	}
-	return c.room(ctx, r.ID)
+	return checkBirth(r.Label, r.Traceparent)
 }
 
 // room refuses new sessions while the rest of the store is kept for ends. What
@@ -87,7 +84,8 @@ func (c *Coordinator) room(ctx context.Context, id session.ID) error {
 		c.mu.Unlock()
 	}
 	if known.full {
-		return &client.Error{Code: client.CodeFull, Message: "the store is nearly full: no new sessions until trees are archived or it is enlarged"}
+		return &client.Error{Code: client.CodeFull, Message: fmt.Sprintf(
+			"the store is nearly full: partition %d takes no new sessions, so that those it has can end; raise its max_bytes or archive session trees", p)}
 	}
 	return nil
 }
@@ -106,9 +104,6 @@ func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkReques
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := c.room(ctx, in.ID); err != nil {
-		return nil, nil, err
-	}
 	f := delegation.Fork{
 		ID: in.ID, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
 		Source: in.Source, Label: in.Label, Prompt: in.Prompt,
@@ -123,8 +118,9 @@ func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkReques
 // errExists ends an append that finds its session there.
 var errExists = errors.New("the session exists")
 
-// bring commits a genesis that stands in its own space. Of a session that exists
-// the request's digest tells whether it is this request's.
+// bring commits a genesis that stands in its own space, if there is room. Of a
+// session that exists, for which no room is needed, the request's digest tells
+// whether it is this request's.
 func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix session.Prefix) (*client.CreatedReply, *client.Position, error) {
 	id := record.Address.Session
 	done, err := c.append(ctx, id, stream.Change{
@@ -135,7 +131,7 @@ func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix s
 			}
 			return nil
 		},
-		Genesis: func(session.View) (session.Record, error) { return record, nil },
+		Genesis: func(session.View) (session.Record, error) { return record, c.room(ctx, id) },
 	})
 	if errors.Is(err, errExists) {
 		entry, err := c.cfg.Store.Session(id)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/entail-fleet/entail/client"
@@ -30,6 +31,7 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 	if err := errors.Join(notNegative("limit", in.Limit), notNegative("wait", in.Wait)); err != nil {
 		return nil, nil, err
 	}
+	asked := ctx
 	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longestWait))
 	defer cancel()
 	for {
@@ -42,7 +44,7 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 		}
 		if e.State.Next > in.From || ctx.Err() != nil {
 			reply, err := c.readEvents(in, e.State.Next)
-			reply.Summary = c.summary(e)
+			reply.Summary = c.summary(asked, e)
 			return &reply, at(in.ID, e.Tail), err
 		}
 		mark, _ := c.cfg.Store.Watermark(in.ID.Partition())
@@ -165,6 +167,9 @@ func (c *Coordinator) release(ctx context.Context, who caller, in client.Release
 		return nil, nil, err
 	}
 	halted, err := c.cfg.Store.Halted(in.ID)
+	if errors.Is(err, sessionstore.ErrNotHalted) {
+		return c.unquarantine(ctx, who, in, err)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,5 +191,47 @@ func (c *Coordinator) release(ctx context.Context, who caller, in client.Release
 	if _, err := c.cfg.Store.View(ctx, in.ID, done.StreamSeq); err != nil {
 		return nil, nil, fmt.Errorf("the release is in the log but was not read back: %w", err)
 	}
-	return &client.ReleaseReply{Skipped: halted.Since}, at(in.ID, done.StreamSeq), nil
+	// Its hints were acknowledged when it was stopped, and a release is none.
+	seq, err := c.wake(ctx, in.ID, session.Nudge{Reason: "released", By: &who.party})
+	if err != nil { // the sweep does it in a while
+		c.cfg.Logger.Warn("nudge a released session", slog.String("session", string(in.ID)), slog.Any("error", err))
+	}
+	return &client.ReleaseReply{Skipped: halted.Since}, at(in.ID, max(done.StreamSeq, seq)), nil
+}
+
+// unquarantine lets a session go on whose drivers died, by a nudge in a person's
+// name (see [session.Quarantine]). One that is not quarantined has its log as it
+// should be, and no is the answer.
+func (c *Coordinator) unquarantine(ctx context.Context, who caller, in client.ReleaseRequest, no error) (*client.ReleaseReply, *client.Position, error) {
+	entry, err := c.cfg.Store.Session(in.ID)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch why, err := c.quarantine(ctx, entry.State); {
+	case err != nil:
+		return nil, nil, err
+	case why == "":
+		return nil, nil, no
+	}
+	seq, err := c.wake(ctx, in.ID, session.Nudge{Reason: in.Reason, By: &who.party})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &client.ReleaseReply{Skipped: []uint64{}}, at(in.ID, seq), nil
+}
+
+// wake nudges a session that has something to do. The nudge gets its id here.
+func (c *Coordinator) wake(ctx context.Context, id session.ID, nudge session.Nudge) (uint64, error) {
+	done, err := c.append(ctx, id, stream.Change{
+		Name: "nudge", Class: session.ClassInbox,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			if !v.State.Runnable() {
+				return nil, nil
+			}
+			n := nudge
+			n.ID = fmt.Sprintf("nudge-%d", v.Tail)
+			return []session.Draft{c.draft(&n)}, nil
+		},
+	})
+	return done.StreamSeq, err
 }

@@ -251,6 +251,8 @@ func toError(err error) *client.Error {
 		out.Code = client.CodeExists
 	case errors.Is(err, stream.ErrUnknown):
 		out.Code = client.CodeUnknown
+	case errors.Is(err, stream.ErrFull):
+		out.Code = client.CodeFull
 	case errors.Is(err, sessionstore.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		out.Code = client.CodeUnavailable
 	}

@@ -2,6 +2,10 @@ package coordinator
 
 import (
 	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -12,7 +16,7 @@ import (
 
 // summary is a session as listings show it: its log's fold and whether its
 // driver is alive (SPEC 7.5).
-func (c *Coordinator) summary(e sessionstore.Entry) client.Summary {
+func (c *Coordinator) summary(ctx context.Context, e sessionstore.Entry) client.Summary {
 	s := e.State
 	d := c.settings()
 	eff := policy.EffectiveOf(s.Knobs, d)
@@ -26,8 +30,8 @@ func (c *Coordinator) summary(e sessionstore.Entry) client.Summary {
 	for _, child := range s.Children {
 		out.Children = append(out.Children, child.ID)
 	}
-	if err := e.Err(); err != nil {
-		out.Status, out.Stopped = client.StatusStopped, err.Error()
+	if why := c.stopped(ctx, e); why != "" {
+		out.Status, out.Stopped = client.StatusStopped, why
 		return out
 	}
 	out.Status, out.Outcome = c.status(s)
@@ -38,7 +42,44 @@ func (c *Coordinator) summary(e sessionstore.Entry) client.Summary {
 		out.WaitsFor = s.Open.WaitsFor
 	case client.StatusIdle, client.StatusEnded, client.StatusStopped:
 	}
+	if s.Runnable() && !c.driven(s) {
+		if out.Why = c.waits(e.ID); out.Why != "" {
+			out.Status = client.StatusWaiting // SPEC 7.9: and says for what
+		}
+	}
 	return out
+}
+
+// stopped says why a session does not go on by itself, empty if it does: nobody
+// can fold its log, its partition is lost, or it is quarantined.
+func (c *Coordinator) stopped(ctx context.Context, e sessionstore.Entry) string {
+	if err := e.Err(); err != nil {
+		return err.Error()
+	}
+	if err := c.lost(e.ID.Partition()); err != nil {
+		return err.Error()
+	}
+	why, err := c.quarantine(ctx, e.State)
+	if err != nil {
+		c.cfg.Logger.Warn("read a turn that was taken over often", slog.String("session", string(e.ID)), slog.Any("error", err))
+	}
+	return why
+}
+
+// waits returns why workers do not drive a session that they were pointed at,
+// empty if none says so.
+func (c *Coordinator) waits(id session.ID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var why []string
+	for _, name := range slices.Sorted(maps.Keys(c.alive)) {
+		for _, w := range c.alive[name].Waits {
+			if w.Session == id {
+				why = append(why, name+": "+w.Why)
+			}
+		}
+	}
+	return strings.Join(why, "; ")
 }
 
 // status derives a session's one state.
@@ -66,11 +107,11 @@ func (c *Coordinator) show(ctx context.Context, _ caller, in client.SessionReque
 	if err != nil {
 		return nil, nil, err
 	}
-	out := c.summary(e)
+	out := c.summary(ctx, e)
 	return &out, at(in.ID, e.Tail), nil
 }
 
-func (c *Coordinator) tree(_ context.Context, _ caller, in client.SessionRequest) (*client.ListReply, *client.Position, error) {
+func (c *Coordinator) tree(ctx context.Context, _ caller, in client.SessionRequest) (*client.ListReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
@@ -81,10 +122,10 @@ func (c *Coordinator) tree(_ context.Context, _ caller, in client.SessionRequest
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.listReply(entries), nil, nil
+	return c.listReply(ctx, entries), nil, nil
 }
 
-func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (*client.ListReply, *client.Position, error) {
+func (c *Coordinator) list(ctx context.Context, _ caller, in client.ListRequest) (*client.ListReply, *client.Position, error) {
 	if err := c.checkList(in); err != nil {
 		return nil, nil, err
 	}
@@ -99,7 +140,7 @@ func (c *Coordinator) list(_ context.Context, _ caller, in client.ListRequest) (
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.listReply(entries), nil, nil
+	return c.listReply(ctx, entries), nil, nil
 }
 
 // checkList refuses a list that could only be empty, because it asks for what is
@@ -124,10 +165,15 @@ func (c *Coordinator) checkList(in client.ListRequest) error {
 	return notNegative("limit", in.Limit)
 }
 
-func (c *Coordinator) listReply(entries []sessionstore.Entry) *client.ListReply {
+func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entry) *client.ListReply {
 	reply := &client.ListReply{Sessions: make([]client.Summary, 0, len(entries))}
+	for p := range c.cfg.Partitions {
+		if err := c.lost(p); err != nil {
+			reply.Lost = append(reply.Lost, err.Error())
+		}
+	}
 	for _, e := range entries {
-		reply.Sessions = append(reply.Sessions, c.summary(e))
+		reply.Sessions = append(reply.Sessions, c.summary(ctx, e))
 	}
 	return reply
 }
