@@ -72,7 +72,9 @@ func newSessionLs(a *app) *cobra.Command {
 		Use:   "ls",
 		Short: "List sessions, oldest first",
 		Long: `List the sessions of a deployment, oldest first, with their state. A session that
-was stopped because its log is damaged is listed with the reason.`,
+was stopped is listed with the reason: its log is damaged, a part of the store is
+lost, or it is quarantined because workers died on it. So is one that workers were
+pointed at and do not drive, for want of its workspace, say.`,
 		Example: `  entail session ls
   entail session ls --origin user -o json`,
 		Args: cobra.NoArgs,
@@ -93,6 +95,9 @@ was stopped because its log is damaged is listed with the reason.`,
 				if err := d.Call(cmd.Context(), client.MethodList, in, &out); err != nil {
 					return err
 				}
+				for _, why := range out.Lost {
+					a.printer.warn("%s", why)
+				}
 				return a.summaries(out.Sessions)
 			})
 		},
@@ -112,7 +117,10 @@ func (a *app) summaries(list []client.Summary) error {
 		err := a.printer.value(s, func() {
 			a.printer.line("%-57s  %-24s %-18s %s", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
 			if s.Stopped != "" {
-				a.printer.line("  %s", a.printer.paint(red, s.Stopped))
+				a.printer.line("  %s", a.printer.paint(red, clean(s.Stopped)))
+			}
+			if s.Why != "" {
+				a.printer.line("  %s", a.printer.paint(yellow, clean(s.Why)))
 			}
 		})
 		if err != nil {
@@ -172,7 +180,10 @@ func (a *app) show(s client.Summary) {
 		row("void", "%d records", s.Voids)
 	}
 	if s.Stopped != "" {
-		row("stopped", "%s", s.Stopped)
+		row("stopped", "%s", clean(s.Stopped))
+	}
+	if s.Why != "" {
+		row("not driven", "%s", clean(s.Why))
 	}
 }
 

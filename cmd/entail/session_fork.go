@@ -59,10 +59,14 @@ func newSessionRelease(a *app) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use:   "release SESSION --reason TEXT",
-		Short: "Let a session go on that was stopped for a damaged log",
+		Short: "Let a session go on that was stopped or quarantined",
 		Long: `Let a session go on that was stopped because its log is damaged. What stands after
 its last good record is skipped for ever, by an entry in the log that holds the
-reason, and the session comes back read-only if a policy event may be among it.`,
+reason, and the session comes back read-only if a policy event may be among it.
+
+Let a session go on that is quarantined because workers died on it, for instance
+once they run a build that does not. Nothing is skipped: it is tried again where
+they died.`,
 		Example: `  entail session release 00SESSION --reason "half a record after the power cut"`,
 		Args:    arguments(1, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +83,13 @@ reason, and the session comes back read-only if a policy event may be among it.`
 				if err := d.Call(cmd.Context(), client.MethodRelease, in, &out); err != nil {
 					return err
 				}
-				return a.printer.value(out, func() { a.printer.line("released; skipped stream sequences %v", out.Skipped) })
+				return a.printer.value(out, func() {
+					if len(out.Skipped) == 0 {
+						a.printer.line("released; it is tried again where it stood")
+						return
+					}
+					a.printer.line("released; skipped stream sequences %v", out.Skipped)
+				})
 			})
 		},
 	}

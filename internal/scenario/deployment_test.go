@@ -158,6 +158,12 @@ func (d *deployment) close() error {
 // own starts a deployment for one test, without coordinator and workers.
 func own(t *testing.T) *world {
 	t.Helper()
+	return ownWith(t, wishes)
+}
+
+// ownWith is own with settings of the test's.
+func ownWith(t *testing.T, wishes node.Wishes) *world {
+	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	d, err := deploy(t.Context(), config{dir: t.TempDir(), wishes: wishes, logger: logger})
 	if err != nil {
