@@ -76,7 +76,7 @@ func Explain(s session.State, d Deployment, l Lineage) ([]Explained, error) {
 // origins follows a ground up the tree until a switch or a default.
 func origins(id session.ID, knob string, g session.Ground, l Lineage) ([]Origin, error) {
 	var out []Origin
-	for range 64 { // deeper than any tree; a loop in a damaged log ends here
+	for seen := map[session.ID]bool{}; ; {
 		if g.Seq == nil {
 			from := FromDefault
 			if knob == "preset" {
@@ -103,6 +103,10 @@ func origins(id session.ID, knob string, g session.Ground, l Lineage) ([]Origin,
 		if !handedDown {
 			return append(out, o), nil
 		}
+		if seen[ev.Session] { // logs that are damaged may name each other
+			return nil, fmt.Errorf("explain %s of %s: %s was handed down to itself", knob, id, ev.Session)
+		}
+		seen[ev.Session] = true
 		parent, dec, at, err := l.Delegation(ev.Session)
 		if err != nil {
 			return nil, fmt.Errorf("explain %s of %s: %w", knob, ev.Session, err)
@@ -115,5 +119,4 @@ func origins(id session.ID, knob string, g session.Ground, l Lineage) ([]Origin,
 		}
 		id, g = parent, next
 	}
-	return out, nil
 }
