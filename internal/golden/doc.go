@@ -3,8 +3,8 @@
 //
 // Each directory under testdata is one deployment, written by one build and never
 // again: the raw records of its stream and the directory of its mirror. The command
-// below writes the directory of the format's current version if there is none; a
-// new version of the format gets a new directory beside the old ones.
+// below writes the newest directory if it is not there; a new version of either
+// format gets a new one beside the old.
 package golden
 
-//go:generate go test -count=1 -run TestWrite . -write=format-1
+//go:generate go test -count=1 -run TestWrite . -write=store-2
