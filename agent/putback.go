@@ -16,6 +16,9 @@ const (
 	// asked for now. With it they take up a part of a worker's time, whatever
 	// their number, and what grows with that is how long each stays away.
 	comebackPace = 20 * time.Millisecond
+	// slowestPace bounds the pace where looking at a hint takes long: four times as
+	// long as that, so that looking takes a quarter of one slot at most.
+	slowestPace = 200 * time.Millisecond
 	// mostDoublings is how often the time away doubles.
 	mostDoublings = 6
 )
@@ -24,19 +27,14 @@ const (
 // often it was given out, a quarter more or less at random, and at a pace.
 type putBack struct {
 	lease time.Duration
-	pace  time.Duration
 
 	mu   sync.Mutex
 	free time.Time // when the next hint may come back; guarded by mu
 }
 
-func newPutBack(lease time.Duration) *putBack {
-	return &putBack{lease: lease, pace: comebackPace}
-}
-
-// away is the time for a hint that was given out so often. Most bounds it before
-// chance and pace are added. Chance is from 0 to 1.
-func (b *putBack) away(now time.Time, deliveries uint64, most time.Duration, chance float64) time.Duration {
+// away is the time for a hint that was given out so often and took so long to look
+// at. Most bounds it before chance, from 0 to 1, and pace are added.
+func (b *putBack) away(now time.Time, deliveries uint64, took, most time.Duration, chance float64) time.Duration {
 	d := float64(min(b.lease/4<<min(deliveries, mostDoublings), most))
 	at := now.Add(time.Duration(d * (0.75 + chance/2)))
 	b.mu.Lock()
@@ -44,7 +42,7 @@ func (b *putBack) away(now time.Time, deliveries uint64, most time.Duration, cha
 	if b.free.Before(now) {
 		b.free = now
 	}
-	b.free = b.free.Add(b.pace)
+	b.free = b.free.Add(min(max(comebackPace, 4*took), slowestPace))
 	if at.Before(b.free) {
 		at = b.free
 	}
@@ -52,12 +50,12 @@ func (b *putBack) away(now time.Time, deliveries uint64, most time.Duration, cha
 }
 
 // waiting is for a session that no worker may take, or that could not be driven.
-func (b *putBack) waiting(deliveries uint64) time.Duration {
-	return b.away(time.Now(), deliveries, longestAway, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+func (b *putBack) waiting(deliveries uint64, took time.Duration) time.Duration {
+	return b.away(time.Now(), deliveries, took, longestAway, rand.Float64()) //nolint:gosec // spreads load, guards nothing
 }
 
 // busy is for a session that somebody drives: should its driver die, its hint is
 // what finds it first.
 func (b *putBack) busy(deliveries uint64) time.Duration {
-	return b.away(time.Now(), deliveries, b.lease, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+	return b.away(time.Now(), deliveries, 0, b.lease, rand.Float64()) //nolint:gosec // spreads load, guards nothing
 }

@@ -103,7 +103,7 @@ func NewWorker(cfg Config) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	w := &Worker{
-		cfg: cfg, pulse: newPulse(cfg), replicas: newReplicas(cfg), putBack: newPutBack(cfg.Lease),
+		cfg: cfg, pulse: newPulse(cfg), replicas: newReplicas(cfg), putBack: &putBack{lease: cfg.Lease},
 		driving: map[session.ID]*driver{}, scripts: map[string]*model.Script{},
 	}
 	for p := range cfg.Partitions {
@@ -199,6 +199,7 @@ func (w *Worker) pull(ctx context.Context, q *stream.Queue) (*stream.Hint, error
 // be; in every other case it puts it back.
 func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 	log := w.cfg.Logger.With(slog.String("session", string(h.Session)), slog.Uint64("hint", h.StreamSeq))
+	began := time.Now()
 	done, err := w.driveHint(ctx, h, log)
 	waits := false
 	switch {
@@ -213,7 +214,7 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 		err = h.Later(0)
 	default:
 		waits = true
-		err = w.postpone(ctx, h, err, log)
+		err = w.postpone(ctx, h, time.Since(began), err, log)
 	}
 	if !waits {
 		w.pulse.waits.over(h.Session)
@@ -227,13 +228,13 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 // with the worker's signs of life. A nudge holds nothing to consume, and the sweep
 // sends another one: it is let go once it has been put back for long, or those of
 // a session that waits for days would pile up.
-func (w *Worker) postpone(ctx context.Context, h *stream.Hint, why error, log *slog.Logger) error {
+func (w *Worker) postpone(ctx context.Context, h *stream.Hint, took time.Duration, why error, log *slog.Logger) error {
 	if errors.Is(why, sandbox.ErrElsewhere) {
 		log.Error("session waits for its workspace", slog.Any("error", why))
 	} else {
 		log.Warn("session is left for later", slog.Any("error", why))
 	}
-	away := w.putBack.waiting(h.Deliveries)
+	away := w.putBack.waiting(h.Deliveries, took)
 	w.pulse.waits.note(h.Session, reason(why), time.Now().Add(away+w.cfg.Lease))
 	if h.Deliveries > mostDoublings && isNudge(h.Record()) {
 		return h.Ack(ctx)
