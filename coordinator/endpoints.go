@@ -19,7 +19,7 @@ func (c *Coordinator) endpoints() []endpoint {
 		api(client.MethodList, Viewer, func(r *client.ListRequest) client.Head { return r.Head }, c.list),
 		api(client.MethodShow, Viewer, sessionHead, c.show),
 		api(client.MethodTree, Viewer, sessionHead, c.tree),
-		api(client.MethodEvents, Viewer, func(r *client.EventsRequest) client.Head { return r.Head }, c.events),
+		waits(api(client.MethodEvents, Viewer, func(r *client.EventsRequest) client.Head { return r.Head }, c.events)),
 		api(client.MethodRecords, Viewer, func(r *client.RecordsRequest) client.Head { return r.Head }, c.records),
 		api(client.MethodSend, Operator, func(r *client.SendRequest) client.Head { return r.Head }, c.send),
 		api(client.MethodInterrupt, Operator, stopHead, c.interrupt),

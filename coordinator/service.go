@@ -35,6 +35,7 @@ type endpoint struct {
 	worker         bool
 	role           Role
 	atTail         bool // a request names what the answer must be as new as
+	waits          bool // a request may wait for what is not there yet
 	request, reply any
 	handle         func(ctx context.Context, who caller, body []byte) (any, *client.Position, error)
 }
@@ -67,6 +68,13 @@ func atTail(e endpoint) endpoint {
 	return e
 }
 
+// waits is an endpoint whose requests may wait for long and do nothing meanwhile, so
+// that they take none of the hands that all others need.
+func waits(e endpoint) endpoint {
+	e.waits = true
+	return e
+}
+
 // on makes an endpoint's handler out of a typed one. The request's version is
 // checked before the handler runs.
 func on[In, Out any](name string, head func(*In) client.Head, fn method[In, Out]) func(context.Context, caller, []byte) (any, *client.Position, error) {
@@ -93,8 +101,12 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the service: %w", err)
 	}
-	hands := newHands(ctx, 64*runtime.GOMAXPROCS(0))
+	working, waiting := newHands(ctx, 64*runtime.GOMAXPROCS(0)), newHands(ctx, mostWaiting)
 	for _, e := range c.endpoints() {
+		hands := working
+		if e.waits {
+			hands = waiting
+		}
 		handler := micro.HandlerFunc(func(r micro.Request) { hands.do(func() { c.answer(ctx, e, r) }) })
 		if err := svc.AddEndpoint(e.method, handler, micro.WithEndpointSubject(e.subject())); err != nil {
 			return errors.Join(fmt.Errorf("add endpoint %s: %w", e.method, err), svc.Stop())
@@ -103,9 +115,13 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	close(c.ready)
 	<-ctx.Done()
 	err = svc.Stop()
-	hands.wait()
+	working.wait()
+	waiting.wait()
 	return err
 }
+
+// mostWaiting bounds the requests that wait. Each costs a goroutine.
+const mostWaiting = 4096
 
 // longest bounds a request, so that one that waits for what never comes holds no
 // hand for ever.

@@ -50,6 +50,9 @@ type world struct {
 	log        *stream.Log // a coordinator's, to look with
 }
 
+// room is what all streams may take up.
+const room = 32 << 30
+
 // newWorld starts a broker and provisions it. Nothing is swept unless the settings
 // are given a shorter lease.
 func newWorld(t testing.TB, partitions int, change ...func(*policy.Settings)) *world {
@@ -61,11 +64,11 @@ func newWorld(t testing.TB, partitions int, change ...func(*policy.Settings)) *w
 		fn(&w.settings)
 	}
 	w.broker = start(t, "broker", order{Dir: t.TempDir(), Keys: w.keys, Partitions: partitions})
-	owner, err := stream.New(w.conn("provisioner"), stream.Config{Partitions: partitions, MaxBytes: 16 << 30})
+	owner, err := stream.New(w.conn("provisioner"), stream.Config{Partitions: partitions, MaxBytes: room / int64(partitions)})
 	w.must(err)
 	w.must(owner.Provision(t.Context(), stream.ProvisionConfig{AckWait: max(time.Duration(w.settings.Lease), time.Second)}))
 	nc := w.conn("coordinator")
-	w.log, err = stream.New(nc, stream.Config{Partitions: partitions, MaxBytes: 16 << 30})
+	w.log, err = stream.New(nc, stream.Config{Partitions: partitions, MaxBytes: room / int64(partitions)})
 	w.must(err)
 	stored, err := w.settings.Encode()
 	w.must(err)
