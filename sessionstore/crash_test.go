@@ -62,12 +62,28 @@ func newCrashes(t *testing.T, seed uint64, check func(clone *vfs.MemFS, applied,
 
 // fs is what the store writes to.
 func (c *crashes) fs() vfs.FS {
-	return errorfs.Wrap(c.mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	return watched(c.mem, func(op errorfs.Op) error {
 		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 			c.crash(op.Path)
 		}
 		return nil
-	}))
+	})
+}
+
+// watched is a file system that asks before each operation. An old log is used
+// again by its name alone: the memory's own way locks twice, and a clone that is
+// made meanwhile would wait for ever.
+func watched(mem *vfs.MemFS, ask func(errorfs.Op) error) vfs.FS {
+	return reusing{errorfs.Wrap(mem, errorfs.InjectorFunc(ask))}
+}
+
+type reusing struct{ vfs.FS }
+
+func (r reusing) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if err := r.Rename(oldname, newname); err != nil {
+		return nil, err
+	}
+	return r.OpenReadWrite(newname, category)
 }
 
 // crash leaves the images of one moment and has each new one looked at.

@@ -150,10 +150,13 @@ func DropRecord(t testing.TB, s *Store, id session.ID, streamSeq uint64) {
 	}
 }
 
-// Flush writes what is in memory to tables.
+// TryFlush writes what is in memory to tables.
+func TryFlush(s *Store) error { return s.db.Flush() }
+
+// Flush is TryFlush of a sound store.
 func Flush(t testing.TB, s *Store) {
 	t.Helper()
-	if err := s.db.Flush(); err != nil {
+	if err := TryFlush(s); err != nil {
 		t.Fatalf("flush: %v", err)
 	}
 }
@@ -166,10 +169,13 @@ func Compact(t testing.TB, s *Store) {
 	}
 }
 
-// Sync makes durable what was applied.
+// TrySync makes durable what was applied.
+func TrySync(s *Store) error { return s.sync() }
+
+// Sync is TrySync of a sound store.
 func Sync(t testing.TB, s *Store) {
 	t.Helper()
-	if err := s.sync(); err != nil {
+	if err := TrySync(s); err != nil {
 		t.Fatalf("sync: %v", err)
 	}
 }

@@ -19,7 +19,12 @@ import (
 	"github.com/entail-fleet/entail/sessionstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(inChild) != "" {
+		os.Exit(m.Run())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 var equateEmpty = cmpopts.EquateEmpty()
 
