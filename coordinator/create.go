@@ -67,18 +67,21 @@ func (c *Coordinator) checkRoot(r delegation.Root) error {
 }
 
 // room refuses new sessions while the rest of the store is kept for ends. What
-// the server said is believed for a second: a stream does not fill in less.
+// the server said is believed for a second, unless there was little room left.
 func (c *Coordinator) room(ctx context.Context, id session.ID) error {
 	p := id.Partition()
 	c.mu.Lock()
 	known, ok := c.rooms[p]
 	c.mu.Unlock()
 	if !ok || c.cfg.Now().Sub(known.at) > time.Second {
-		full, err := c.cfg.Log.Full(ctx, p)
+		info, err := c.cfg.Log.Info(ctx, p)
 		if err != nil {
 			return err
 		}
-		known = fullness{full: full, at: c.cfg.Now()}
+		known = fullness{full: info.Full(), at: c.cfg.Now()}
+		if info.Scarce() {
+			known.at = time.Time{}
+		}
 		c.mu.Lock()
 		c.rooms[p] = known
 		c.mu.Unlock()
