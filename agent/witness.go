@@ -16,13 +16,53 @@ type Witness struct {
 	Client *client.Client
 }
 
-var _ stream.Witness = Witness{}
+var _ stream.TailWitness = Witness{}
 
 // Empty implements [stream.Witness].
 func (w Witness) Empty(ctx context.Context, id session.ID, past uint64) error {
 	req := client.EmptyRequest{Head: client.Head{Version: client.APIVersion}, Session: id, Past: past}
-	if err := w.Client.Call(ctx, client.MethodEmpty, req, nil); err != nil {
+	err := w.Client.Call(ctx, client.MethodEmpty, req, nil)
+	switch client.CodeOf(err) {
+	case client.CodeConflict: // which has no tail
+		if beyond := w.Beyond(ctx, id, 0); beyond != nil {
+			return beyond
+		}
+	case client.CodeLoss:
+		err = fmt.Errorf("%w: %w", session.ErrLoss, err)
+	}
+	if err != nil {
 		return fmt.Errorf("ask whether %s is empty: %w", id, err)
+	}
+	return nil
+}
+
+// Beyond implements [stream.TailWitness]. A mirror that does not know the session
+// remembers nothing of it.
+func (w Witness) Beyond(ctx context.Context, id session.ID, tail uint64) error {
+	req := client.ColdRequest{Head: client.Head{Version: client.APIVersion}, ID: id, After: tail}
+	var reply client.ColdReply
+	err := w.Client.Call(ctx, client.MethodCold, req, &reply)
+	switch client.CodeOf(err) {
+	case client.CodeNotFound:
+		return nil
+	case client.CodeLoss:
+		return fmt.Errorf("ask what a mirror holds of %s: %w: %w", id, session.ErrLoss, err)
+	}
+	if err != nil {
+		return fmt.Errorf("ask what a mirror holds of %s: %w", id, err)
+	}
+	held := tail
+	err = client.Unpack(reply.Records, func(raw session.Raw) error {
+		if raw.Address.Space() == id {
+			held = raw.StreamSeq
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("read what a mirror holds of %s: %w", id, err)
+	case held > tail:
+		return &session.ConflictError{Session: id, Want: tail, Tail: held}
 	}
 	return nil
 }

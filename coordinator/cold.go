@@ -14,10 +14,23 @@ const maxCold = 640 << 10
 
 // cold reads a session's raw records for a worker that does not hold it. They
 // need not be new or true: the worker folds them itself, and what follows them in
-// the stream must link to them.
-func (c *Coordinator) cold(_ context.Context, _ caller, in client.ColdRequest) (*client.ColdReply, *client.Position, error) {
+// the stream must link to them. A worker also asks what is held after a tail that
+// it has read, before it appends there: so a partition that is stopped answers with
+// its loss, and so does a log that is not whole in the stream.
+func (c *Coordinator) cold(ctx context.Context, _ caller, in client.ColdRequest) (*client.ColdReply, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
+	}
+	if err := c.cfg.Store.WaitFor(ctx, in.ID.Partition(), 0); err != nil {
+		return nil, nil, err
+	}
+	if in.After > 0 {
+		// A session that cannot be viewed stops its reader too.
+		if v, err := c.cfg.Store.View(ctx, in.ID, 0); err == nil {
+			if err := c.cfg.Log.Compare(ctx, in.ID, v); err != nil {
+				return nil, nil, err
+			}
+		}
 	}
 	var reply client.ColdReply
 	last := in.After

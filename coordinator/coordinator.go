@@ -213,6 +213,9 @@ type feed struct{ log *stream.Log }
 // Info implements sessionstore.Feed.
 func (f feed) Info(ctx context.Context, partition int) (incarnation string, first, last uint64, err error) {
 	i, err := f.log.Info(ctx, partition)
+	if err == nil {
+		err = f.holes(ctx, partition, i)
+	}
 	return i.Incarnation, i.FirstSeq, i.LastSeq, err
 }
 

@@ -58,7 +58,10 @@ type CorruptError struct {
 // Error implements error.
 func (e *CorruptError) Error() string {
 	wayOut := "release it with `entail session release`"
-	if e.Unborn {
+	switch {
+	case errors.Is(e.Reason, ErrLoss):
+		wayOut = "nothing is appended to it until the broker's store is restored from another node or a backup"
+	case e.Unborn:
 		wayOut = "there is nothing to release: start another session"
 	}
 	return fmt.Sprintf("session %s is stopped at seq %d (stream sequence %d): %v; %s", e.Session, e.Seq, e.StreamSeq, e.Reason, wayOut)

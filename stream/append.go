@@ -133,11 +133,17 @@ func (l *Log) view(ctx context.Context, v Viewer, space session.ID) (session.Vie
 	}
 	least := l.tails.seen(space)
 	view, err := v.View(ctx, space, least)
-	if err != nil {
+	switch {
+	case err != nil && least > 0 && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrCorrupt):
+		// What cannot be read may be gone.
+		if lost := l.lost(ctx, space, view.State.Next, least); errors.Is(lost, session.ErrLoss) {
+			return session.View{}, lost
+		}
 		return session.View{}, err
-	}
-	if view.Tail < least {
-		return session.View{}, fmt.Errorf("the view stands at tail %d, and %d was seen", view.Tail, least)
+	case err != nil:
+		return session.View{}, err
+	case shortened(least, view.Tail):
+		return session.View{}, lossOf(space, view.State.Next, least, view.Tail)
 	}
 	l.tails.note(space, view.Tail)
 	return view, nil
@@ -150,7 +156,8 @@ func (l *Log) unborn(ctx context.Context, space session.ID) (session.View, error
 		Link: func(session.Seq) (session.Link, bool) { return session.Link{}, false },
 		Has:  func(string) bool { return false },
 	}
-	if l.tails.seen(space) == 0 {
+	seen := l.tails.seen(space)
+	if seen == 0 {
 		return v, nil
 	}
 	var err error
@@ -160,6 +167,11 @@ func (l *Log) unborn(ctx context.Context, space session.ID) (session.View, error
 		}
 		return nil
 	})
+	if err == nil && shortened(seen, v.Tail) {
+		if err = l.lost(ctx, space, 0, seen); err == nil {
+			err = errBehind
+		}
+	}
 	return v, err
 }
 
@@ -169,15 +181,15 @@ func (l *Log) send(ctx context.Context, v Viewer, space session.ID, view session
 	if err != nil {
 		return Done{}, err
 	}
-	if view.Tail == 0 {
-		if err := l.believeEmpty(ctx, space, view); err != nil {
-			return Done{}, err
-		}
+	server := l.nc.ConnectedServerId()
+	if err := l.believe(ctx, space, view, server); err != nil {
+		return Done{}, err
 	}
 	seq, err := l.publish(ctx, v, p)
 	if err != nil {
 		return Done{}, err
 	}
+	l.beliefs.note(space, server)
 	return Done{StreamSeq: seq, Record: r}, nil
 }
 
@@ -204,7 +216,12 @@ func (l *Log) believeEmpty(ctx context.Context, space session.ID, v session.View
 		l.tails.note(space, tail)
 		return &session.ConflictError{Session: space, Tail: tail}
 	}
-	if err := l.cfg.Witness.Empty(ctx, space, past); err != nil {
+	err = l.cfg.Witness.Empty(ctx, space, past)
+	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
+		// The view that comes next has this tail, or it is lost.
+		l.tails.note(space, conflict.Tail)
+	}
+	if err != nil {
 		return fmt.Errorf("the space of %s reads as empty, but a mirror does not agree: %w", space, err)
 	}
 	return nil

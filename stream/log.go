@@ -96,6 +96,8 @@ type Log struct {
 	pub   publisher
 	lanes lanes
 	tails tails
+
+	beliefs beliefs
 }
 
 // New returns the logs behind a connection. It asks the server nothing.

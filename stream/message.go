@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -21,7 +22,8 @@ type message struct {
 	time    time.Time
 	header  nats.Header
 	data    []byte
-	last    bool // nothing after it was there when it was read
+	last    bool   // nothing after it was there when it was read
+	behind  uint64 // messages after it that the server counted then
 }
 
 // record reads a message as a record. Only the session's chain says whether it
@@ -131,7 +133,7 @@ const (
 // gets, until there is nothing left. It returns the last sequence it read.
 func (l *Log) pages(ctx context.Context, stream, filter string, after uint64, fn func(message) error) (uint64, error) {
 	for {
-		last, err := l.page(ctx, stream, filter, after, fn)
+		last, err := l.page(ctx, stream, filter, after, 0, fn)
 		after = max(after, last.seq)
 		if err != nil || last.last {
 			return after, err
@@ -139,9 +141,71 @@ func (l *Log) pages(ctx context.Context, stream, filter string, after uint64, fn
 	}
 }
 
+// whole is pages of a partition, where nothing is ever deleted. A server passes
+// over a message that it cannot read any more, and counts it all the same: what is
+// counted and never comes is a loss (internal/damage), found before fn is given
+// what stands around it. Where copies of the stream answer by turns, one may count
+// what another has not got yet, or has lost; both pages are then read again.
+func (l *Log) whole(ctx context.Context, partition int, filter string, after uint64, fn func(message) error) (uint64, error) {
+	type place struct{ after, owed uint64 }
+	var (
+		held    []message // what the last of them counts behind it is owed
+		tries   int
+		told    = after
+		at, was = place{after: after}, place{after: after} // of the page that comes, and of held
+	)
+	for {
+		var page []message
+		last, err := l.page(ctx, StreamName(partition), filter, at.after, at.owed, func(m message) error { page = append(page, m); return nil })
+		if errors.Is(err, errOwed) {
+			if tries++; tries <= owedTries && delay.For(ctx, jitter(minOwedPause, maxOwedPause)) {
+				held, at = nil, was
+				continue
+			}
+			return told, l.short(ctx, partition, err)
+		}
+		if err == nil && last.last {
+			held = append(held, page...)
+		}
+		for _, m := range held {
+			if err := fn(m); err != nil {
+				return told, err
+			}
+			told, tries = m.seq, 0
+		}
+		if err != nil || last.last {
+			return told, err
+		}
+		held, was, at = page, at, place{last.seq, countedBehind(last)}
+	}
+}
+
+// The patience with a count that does not come true: a quarter of a second.
+const (
+	owedTries    = 10
+	minOwedPause = 10 * time.Millisecond
+	maxOwedPause = 40 * time.Millisecond
+)
+
+var errOwed = fmt.Errorf("%w: the server counts more than it gives", session.ErrLoss)
+
+// short says what a count that did not come true is: where there is one copy of the
+// stream a loss, else a read to be tried again.
+func (l *Log) short(ctx context.Context, partition int, owed error) error {
+	i, err := l.info(ctx, partition)
+	switch {
+	case err != nil:
+		return err
+	case i.Config.Replicas > 1:
+		return fmt.Errorf("the copies of stream %s do not agree on how much it holds: one is behind or damaged", StreamName(partition))
+	}
+	return owed
+}
+
 // page reads one page and returns its last message, with last set when there is
-// nothing after it.
-func (l *Log) page(ctx context.Context, stream, filter string, after uint64, fn func(message) error) (message, error) {
+// nothing after it. Owed is how many messages there must be, else the page is not
+// read and the error is errOwed.
+func (l *Log) page(ctx context.Context, stream, filter string, after, owed uint64, fn func(message) error) (message, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
 	defer cancel()
 	body, err := json.Marshal(getRequest{Seq: after + 1, NextFor: filter, Batch: pageMessages, MaxBytes: pageBytes})
@@ -170,6 +234,8 @@ func (l *Log) page(ctx context.Context, stream, filter string, after uint64, fn 
 		switch {
 		case err != nil:
 			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, err)
+		case last.seq == after && (end && owed > 0 || !end && m.behind+1 < owed):
+			return last, fmt.Errorf("read stream %s after %d: %w", stream, after, errOwed)
 		case end:
 			last.last = last.last || last.seq == after
 			return last, nil
@@ -220,10 +286,11 @@ func answered(reply *nats.Msg) (m message, end bool, err error) {
 	}
 	m = message{
 		subject: added[jetstream.SubjectHeader], header: reply.Header, data: reply.Data,
-		last: added[headerPending] == "0",
 	}
-	var errSeq, errTime error
+	var errBehind, errSeq, errTime error
+	m.behind, errBehind = strconv.ParseUint(added[headerPending], 10, 64)
+	m.last = m.behind == 0
 	m.seq, errSeq = strconv.ParseUint(added[jetstream.SequenceHeader], 10, 64)
 	m.time, errTime = time.Parse(time.RFC3339Nano, added[jetstream.TimeStampHeaer])
-	return m, false, errors.Join(errSeq, errTime)
+	return m, false, errors.Join(errBehind, errSeq, errTime)
 }

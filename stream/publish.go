@@ -193,8 +193,8 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 		case a.outcome == stored:
 			l.tails.note(p.space, a.seq)
 			return a.seq, nil
-		case a.outcome == moved && a.seq < seen:
-			return 0, lossOf(p.space, seen, a.seq)
+		case a.outcome == moved && shortened(seen, a.seq):
+			return 0, lossOf(p.space, moves(p.record).Seq, seen, a.seq)
 		case a.outcome == moved:
 			l.tails.note(p.space, a.seq)
 			return l.moved(ctx, v, p, a.seq, doubt)
@@ -278,9 +278,11 @@ func moves(r session.Record) session.Section {
 	return r.Birth.First
 }
 
-func lossOf(id session.ID, seen, now uint64) error {
+// lossOf is the error of a session whose tail has moved back. Next is the seq that
+// its next event would have had.
+func lossOf(id session.ID, next session.Seq, seen, now uint64) error {
 	return &session.CorruptError{
-		Session: id, StreamSeq: seen, Loss: true,
+		Session: id, Seq: next, StreamSeq: seen, Loss: true,
 		Reason: fmt.Errorf("its tail was %d and is now %d: %w", seen, now, session.ErrLoss),
 	}
 }

@@ -33,7 +33,7 @@ func (l *Log) Genesis(ctx context.Context, id, creator session.ID) (session.Raw,
 // another space. A second one in the same space is that space's to judge.
 func (l *Log) first(ctx context.Context, p int, filter string, id session.ID) (session.Raw, error) {
 	var found session.Raw
-	_, err := l.pages(ctx, StreamName(p), filter, 0, func(m message) error {
+	_, err := l.whole(ctx, p, filter, 0, func(m message) error {
 		raw, err := m.record()
 		switch {
 		case err != nil:
@@ -73,7 +73,7 @@ func (l *Log) ReadOn(ctx context.Context, id session.ID, after uint64, next sess
 		return after, err
 	}
 	h := holes{log: l, partition: p, last: after, next: uint64(next)}
-	tail, err := l.pages(ctx, StreamName(p), TailFilter(id), after, func(m message) error {
+	tail, err := l.whole(ctx, p, TailFilter(id), after, func(m message) error {
 		raw, err := m.record()
 		if err != nil {
 			return err
@@ -83,6 +83,9 @@ func (l *Log) ReadOn(ctx context.Context, id session.ID, after uint64, next sess
 		}
 		return fn(raw)
 	})
+	if errors.Is(err, errOwed) {
+		err = &session.CorruptError{Session: id, Seq: session.Seq(h.next), StreamSeq: tail, Loss: true, Reason: err}
+	}
 	if err != nil {
 		return tail, fmt.Errorf("read %s after %d: %w", id, after, err)
 	}

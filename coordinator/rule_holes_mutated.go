@@ -1,0 +1,5 @@
+//go:build mutate_holes
+
+package coordinator
+
+const seesHoles = false

@@ -1,0 +1,5 @@
+//go:build mutate_compare
+
+package stream
+
+const comparesLogs = false

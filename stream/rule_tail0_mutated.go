@@ -1,0 +1,5 @@
+//go:build mutate_tail0
+
+package stream
+
+const doubtsEmpty = false
