@@ -22,6 +22,6 @@
 //
 // # Example
 //
-//	spec := races.Spec{Live: 8, Sandbox: session.ReadOnly, Approval: session.Ask}
+//	spec := races.Spec{Live: 6, Sandbox: session.ReadOnly, Approval: session.Ask}
 //	result, info := porcupine.CheckOperationsVerbose(spec.Model(), history, time.Minute)
 package races

@@ -18,7 +18,7 @@ func (s Spec) Explain(history []porcupine.Operation) []string {
 	var wrote, held []porcupine.Operation
 	var out []string
 	for _, op := range history {
-		in, end := op.Input.(Input), op.Output.(Output)
+		in, end := as[Input](op.Input), as[Output](op.Output)
 		switch {
 		case in.Kind == Begin:
 			start = end.Start
@@ -31,7 +31,7 @@ func (s Spec) Explain(history []porcupine.Operation) []string {
 		}
 	}
 	slices.SortFunc(wrote, func(a, b porcupine.Operation) int {
-		return cmp.Compare(a.Output.(Output).Record.StreamSeq, b.Output.(Output).Record.StreamSeq)
+		return cmp.Compare(as[Output](a.Output).Record.StreamSeq, as[Output](b.Output).Record.StreamSeq)
 	})
 	states := []State{start}
 	for i, op := range wrote {
@@ -39,9 +39,9 @@ func (s Spec) Explain(history []porcupine.Operation) []string {
 			out = append(out, fmt.Sprintf("ended before what it stands behind began: %s, behind %s", at(op), at(wrote[i-1])))
 		}
 		now := states[len(states)-1]
-		next := s.step(now, op.Input.(Input), op.Output.(Output))
+		next := s.step(now, as[Input](op.Input), as[Output](op.Output))
 		if len(next) == 0 {
-			return append(out, fmt.Sprintf("does not follow %+v: %s; it should write %+v", now, at(op), s.write(now, op.Input.(Input))))
+			return append(out, fmt.Sprintf("does not follow %+v: %s; it should write %+v", now, at(op), s.write(now, as[Input](op.Input))))
 		}
 		states = append(states, next[0])
 	}
@@ -59,7 +59,7 @@ func (s Spec) heldAt(op porcupine.Operation, wrote []porcupine.Operation, states
 	for i, now := range states {
 		late := i < len(wrote) && wrote[i].Return < op.Call
 		early := i > 0 && op.Return < wrote[i-1].Call
-		if !late && !early && s.write(now, op.Input.(Input)).Events == 0 {
+		if !late && !early && s.write(now, as[Input](op.Input)).Events == 0 {
 			return true
 		}
 	}
@@ -67,5 +67,5 @@ func (s Spec) heldAt(op porcupine.Operation, wrote []porcupine.Operation, states
 }
 
 func at(op porcupine.Operation) string {
-	return fmt.Sprintf("%s (client %d, %d to %d ns)", describe(op.Input.(Input), op.Output.(Output)), op.ClientId, op.Call, op.Return)
+	return fmt.Sprintf("%s (client %d, %d to %d ns)", describe(as[Input](op.Input), as[Output](op.Output)), op.ClientId, op.Call, op.Return)
 }

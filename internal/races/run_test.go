@@ -149,11 +149,11 @@ func (w *world) prepare(rec *recorder, r *rand.Rand) *race {
 				input: races.Input{Session: x.id, Kind: races.Begin}, person: -1, client: rec.client(), begin: stateOf(s),
 			}, func() error { return nil })
 		}
-		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
+		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 		x.ready = append(x.ready, func(ctx context.Context) { x.work(ctx, wk, rep, own) })
 	}
 	for range people {
-		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64())) //nolint:gosec // chooses, guards nothing
+		own := rand.New(rand.NewPCG(r.Uint64(), r.Uint64()))
 		x.ready = append(x.ready, func(ctx context.Context) { x.switches(ctx, own) })
 	}
 	return x

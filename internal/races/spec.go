@@ -44,7 +44,7 @@ func (s Spec) Model() porcupine.Model {
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 			parts := map[session.ID][]porcupine.Operation{}
 			for _, op := range history {
-				id := op.Input.(Input).Session
+				id := as[Input](op.Input).Session
 				parts[id] = append(parts[id], op)
 			}
 			ids := make([]session.ID, 0, len(parts))
@@ -61,16 +61,25 @@ func (s Spec) Model() porcupine.Model {
 		Init: func() []any { return []any{State{}} },
 		Step: func(state, input, output any) []any {
 			var out []any
-			for _, next := range s.step(state.(State), input.(Input), output.(Output)) {
+			for _, next := range s.step(as[State](state), as[Input](input), as[Output](output)) {
 				out = append(out, next)
 			}
 			return out
 		},
-		Hash:              func(state any) uint64 { return uint64(state.(State).Next) },
-		DescribeOperation: func(input, output any) string { return describe(input.(Input), output.(Output)) },
+		Hash:              func(state any) uint64 { return uint64(as[State](state).Next) },
+		DescribeOperation: func(input, output any) string { return describe(as[Input](input), as[Output](output)) },
 		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
 	}
 	return m.ToModel()
+}
+
+// as is a value of a history, whose types are the model's.
+func as[T any](v any) T {
+	t, ok := v.(T)
+	if !ok {
+		panic(fmt.Sprintf("races: a history holds a %T", v))
+	}
+	return t
 }
 
 // step returns the states that a session may be in after an operation that ended
@@ -240,6 +249,6 @@ func (at State) after(r Record) State {
 	if r.Child != nil {
 		at.Children++
 	}
-	at.Next += session.Seq(r.Events)
+	at.Next += session.Seq(r.Events) //nolint:gosec // a count
 	return at
 }
