@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -41,8 +43,23 @@ type Config struct {
 	MaxStore int64
 	// ServerName is the server's name. Default entail.
 	ServerName string
+	// Cluster joins the server to others on this machine. Nil is a server alone.
+	Cluster *Cluster
 	// Logger receives what the server says. Default nowhere.
 	Logger *slog.Logger
+}
+
+// Cluster says how a server finds the others of its cluster. All of them are
+// given the same ids.
+type Cluster struct {
+	// Name is the cluster's. Required.
+	Name string
+	// Port is where this server listens for the others, on Config.Host. Required.
+	Port int
+	// Peers are the ports of all servers of the cluster.
+	Peers []int
+	// Secret is what the servers show each other. Required.
+	Secret Secret
 }
 
 func (c Config) withDefaults() Config {
@@ -79,6 +96,9 @@ func (c Config) Validate() error {
 	}
 	if c.Partitions < 0 || c.MaxStore < 0 {
 		return fmt.Errorf("broker: %d partitions, %d bytes of store: neither can be negative", c.Partitions, c.MaxStore)
+	}
+	if j := c.Cluster; j != nil && (j.Name == "" || j.Port <= 0 || j.Port > 65535 || j.Secret.Reveal() == "") {
+		return errors.New("broker: a cluster needs a name, a port and a secret")
 	}
 	_, err := c.syncEvery()
 	return err
@@ -161,12 +181,25 @@ func newServer(cfg Config, store string, access []byte, log *serverLog) (*server
 	opts.SyncInterval, opts.SyncAlways = every, every == 0
 	opts.NoSigs = true
 	opts.DisableJetStreamBanner = true
+	if c := cfg.Cluster; c != nil {
+		join(opts, cfg.Host, *c)
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return nil, err
 	}
 	ns.SetLoggerV2(log, false, false, false)
 	return ns, nil
+}
+
+// join sets what a server needs to be one of a cluster.
+func join(opts *server.Options, host string, c Cluster) {
+	opts.Cluster = server.ClusterOpts{Name: c.Name, Host: host, Port: c.Port, Username: c.Name, Password: c.Secret.Reveal()}
+	for _, port := range c.Peers {
+		opts.Routes = append(opts.Routes, &url.URL{
+			Scheme: "nats-route", User: url.UserPassword(c.Name, c.Secret.Reveal()), Host: net.JoinHostPort(host, strconv.Itoa(port)),
+		})
+	}
 }
 
 func (s *Server) awaitReady(ctx context.Context, log *serverLog) error {

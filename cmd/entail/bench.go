@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,11 @@ target is missed.`,
 					if !f.OK {
 						word = a.printer.paint(red, "missed")
 					}
-					a.printer.line("%-52s %5.2f (target %.2f) %s   raw %.0f, ours %.0f, n %d", f.Name, f.Ratio, f.Target, word, f.Raw, f.Ours, f.N)
+					target := fmt.Sprintf("(target %.2f) %s", f.Target, word)
+					if f.Target == 0 {
+						target = "(a report)"
+					}
+					a.printer.line("%-64s %5.2f %s   raw %.0f, ours %.0f, n %d", f.Name, f.Ratio, target, f.Raw, f.Ours, f.N)
 				})
 			})
 			if err == nil && missed > 0 {

@@ -64,7 +64,7 @@ var rules = map[string]rule{
 var owners = map[string][]string{
 	module + "/internal/node":             {"cmd", "internal/bench"},
 	natsGo:                                {"stream", "coordinator", "client", "broker", "internal/natstest", "internal/node", "internal/bench", "cmd"},
-	natsGo + "/jetstream":                 {"stream"},
+	natsGo + "/jetstream":                 {"stream", "internal/bench"},
 	natsGo + "/micro":                     {"coordinator", "client", "internal/bench"},
 	"github.com/synadia-io/orbit.go":      {"stream"},
 	"github.com/nats-io/nats-server/v2":   {"broker", "internal/natstest"},

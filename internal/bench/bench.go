@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -20,8 +21,8 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
-// Figure is one measured claim. Raw and Ours are operations in a second, for
-// decisions and forks nanoseconds for one.
+// Figure is one measured claim. Raw and Ours are operations in a second, or what
+// the name says. A target of zero is none: the figure is a report.
 type Figure struct {
 	Name   string  `json:"name"`
 	Ratio  float64 `json:"ratio"`
@@ -42,7 +43,50 @@ type measure struct {
 }
 
 var measures = []measure{
-	{"decide", decisions}, {"append", appends}, {"delegation", delegations}, {"service", services}, {"fork", forks},
+	{"decide", decisions},
+	{"append", on(open, appends("", load{1, 3000}, load{64, 20_000}))},
+	{"delegation", on(open, delegations("", load{1, 800}, load{16, 800}))},
+	{"service", services},
+	{"fork", forks},
+	{"mirror", on(open, ingest)},
+	{"cold", on(open, coldReads)},
+	{"memory", on(open, idle)},
+	{"batch", on(open, batches("", load{1, 200}, load{16, 800}))},
+	{"r3", on(openCluster, inTurn(
+		appends(", R3", load{1, 300}, load{16, 1600}, load{64, 4000}),
+		delegations(", R3", load{1, 160}, load{16, 800}),
+		batches(", R3", load{1, 160}, load{16, 800}),
+	))},
+}
+
+// load is so many writers that do n operations together.
+type load struct{ writers, n int }
+
+// onGround makes figures on a ground that it does not own.
+type onGround func(context.Context, *ground, scale, func(Figure)) error
+
+// inTurn makes one after the other.
+func inTurn(all ...onGround) onGround {
+	return func(ctx context.Context, g *ground, s scale, tell func(Figure)) error {
+		for _, run := range all {
+			if err := run(ctx, g, s, tell); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// on makes a measure of what is measured on a ground of its own.
+func on(open func(context.Context) (*ground, error), run onGround) func(context.Context, scale, func(Figure)) error {
+	return func(ctx context.Context, s scale, tell func(Figure)) (err error) {
+		g, err := open(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, g.close()) }()
+		return run(ctx, g, s, tell)
+	}
 }
 
 // Groups are the names of what Run can measure.
@@ -120,6 +164,11 @@ func compare(name string, target float64, n int, raw, ours side) (Figure, error)
 
 // spread does n operations on several writers and says how long that took.
 func spread(writers, n int, do func(writer int) error) (time.Duration, error) {
+	return spreadIndexed(writers, n, func(w, _ int) error { return do(w) })
+}
+
+// spreadIndexed is spread for operations that have a number.
+func spreadIndexed(writers, n int, do func(writer, i int) error) (time.Duration, error) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	errs := make([]error, writers)
@@ -127,8 +176,8 @@ func spread(writers, n int, do func(writer int) error) (time.Duration, error) {
 	start := time.Now()
 	for w := range writers {
 		all.Go(func() {
-			for left.Add(-1) >= 0 {
-				if errs[w] = do(w); errs[w] != nil {
+			for i := left.Add(-1); i >= 0; i = left.Add(-1) {
+				if errs[w] = do(w, int(i)); errs[w] != nil {
 					return
 				}
 			}
@@ -144,13 +193,42 @@ func spread(writers, n int, do func(writer int) error) (time.Duration, error) {
 	return took, nil
 }
 
-// ground is an embedded deployment to measure on, without coordinator or worker.
-type ground struct {
-	dir  string
-	e    *node.Embedded
-	conn *nats.Conn
+// timed measures how long one operation takes: the median of so many rounds as a
+// ratio has pairs. A limit of zero is a report.
+func timed(name string, limit time.Duration, n int, do func() error) (Figure, error) {
+	rounds := make([]float64, 0, pairs)
+	for range pairs {
+		took, err := spread(1, n, func(int) error { return do() })
+		if err != nil {
+			return Figure{}, fmt.Errorf("%s: %w", name, err)
+		}
+		rounds = append(rounds, float64(took.Microseconds())/float64(n))
+	}
+	slices.Sort(rounds)
+	us := rounds[len(rounds)/2]
+	f := Figure{Name: name + ", us", Raw: float64(limit.Microseconds()), Ours: us, N: n, OK: true}
+	if limit > 0 {
+		f.Name, f.Ratio, f.Target = fmt.Sprintf("%s against %d", f.Name, limit.Microseconds()), f.Raw/us, 1
+		f.OK = us <= f.Raw
+	}
+	return f, nil
 }
 
+// ground is a deployment to measure on, without coordinator or worker.
+type ground struct {
+	dir      string
+	servers  servers
+	replicas int // of each stream
+	conn     *nats.Conn
+}
+
+// servers are the brokers of a ground.
+type servers interface {
+	Credentials(role broker.Role, name string) broker.Credentials
+	Close() error
+}
+
+// open makes a ground on one server.
 func open(ctx context.Context) (*ground, error) {
 	dir, err := os.MkdirTemp("", "entail-bench-")
 	if err != nil {
@@ -160,15 +238,17 @@ func open(ctx context.Context) (*ground, error) {
 		Dir: filepath.Join(dir, "data"), Workers: []string{"w1"}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
-	g := &ground{dir: dir, e: e}
-	g.conn, err = g.connect(broker.Coordinator, "coordinator")
-	return g, err
+	g := &ground{dir: dir, servers: e, replicas: 1}
+	if g.conn, err = g.connect(broker.Coordinator, "coordinator"); err != nil {
+		return nil, errors.Join(err, g.close())
+	}
+	return g, nil
 }
 
 func (g *ground) connect(role broker.Role, name string) (*nats.Conn, error) {
-	creds := g.e.Credentials(role, name)
+	creds := g.servers.Credentials(role, name)
 	return nats.Connect(creds.URL, creds.Options()...)
 }
 
@@ -176,17 +256,13 @@ func (g *ground) close() error {
 	if g.conn != nil {
 		g.conn.Close()
 	}
-	err := g.e.Close()
-	if rerr := os.RemoveAll(g.dir); err == nil {
-		err = rerr
-	}
-	return err
+	return errors.Join(g.servers.Close(), os.RemoveAll(g.dir))
 }
 
 // log is the one append over the ground's connection.
 func (g *ground) log() (*stream.Log, error) {
 	return stream.New(g.conn, stream.Config{
-		Witness: trusting{}, Writer: session.Writer{Component: "bench", Instance: "b", Incarnation: "1"},
+		Replicas: g.replicas, Witness: trusting{}, Writer: session.Writer{Component: "bench", Instance: "b", Incarnation: "1"},
 	})
 }
 

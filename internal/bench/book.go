@@ -216,6 +216,7 @@ func newRawRecord(r session.Record) (rawRecord, error) {
 // on the tail that the last one made.
 type rawBook struct {
 	filter  string
+	own     string // subject of the session's turn records
 	records []rawRecord
 	next    int
 	tail    uint64
@@ -229,7 +230,10 @@ func (b *book) repeating(r session.Record) (*rawBook, error) {
 
 // delegating publishes the geneses that the calls of the open step would write.
 func (b *book) delegating() (*rawBook, error) {
-	r := &rawBook{filter: stream.TailFilter(b.id()), tail: b.view.Tail}
+	r := &rawBook{
+		filter: stream.TailFilter(b.id()), tail: b.view.Tail,
+		own: stream.Subject(session.Address{Session: b.id(), Class: session.ClassTurn}),
+	}
 	for range callsPerBook {
 		o, err := b.order(session.Spawn)
 		if err != nil {

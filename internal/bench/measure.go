@@ -74,92 +74,97 @@ func decide(s session.State) side {
 
 // appends measures one append with compare-and-set against a publish of the same
 // bytes with the same headers.
-func appends(ctx context.Context, s scale, tell func(Figure)) (err error) {
-	g, err := open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
-	log, err := g.log()
-	if err != nil {
-		return err
-	}
-	for _, at := range []struct{ writers, n int }{{1, 3000}, {64, 20_000}} {
-		writers, n := at.writers, s.of(at.n)
-		ours, raws := make([]*book, writers), make([]*rawBook, writers)
-		for w := range writers {
-			if ours[w], err = newBook(ctx, log, 0); err != nil {
-				return err
-			}
-			like, err := newBook(ctx, log, 0)
-			if err != nil {
-				return err
-			}
-			done, err := log.Append(ctx, like, like.id(), stream.Change{Name: "nudge", Class: session.ClassInbox, Drafts: drafts(nudge(1))})
-			if err != nil {
-				return err
-			}
-			like.took(done)
-			if raws[w], err = like.repeating(done.Record); err != nil {
-				return err
-			}
-		}
-		f, err := compare(fmt.Sprintf("append with compare-and-set, %d writers", writers), 0.85, n,
-			func(n int) (time.Duration, error) {
-				return spread(writers, n, func(w int) error { return raws[w].publish(g.conn) })
-			},
-			func(n int) (time.Duration, error) {
-				return spread(writers, n, func(w int) error { return ours[w].nudges(ctx, 1) })
-			})
+func appends(where string, loads ...load) onGround {
+	return func(ctx context.Context, g *ground, s scale, tell func(Figure)) error {
+		log, err := g.log()
 		if err != nil {
 			return err
 		}
-		tell(f)
+		for _, at := range loads {
+			ours, raws := make([]*book, at.writers), make([]*rawBook, at.writers)
+			for w := range at.writers {
+				if ours[w], raws[w], err = appenders(ctx, log); err != nil {
+					return err
+				}
+			}
+			f, err := compare(fmt.Sprintf("append with compare-and-set, %d writers%s", at.writers, where), 0.85, s.of(at.n),
+				func(n int) (time.Duration, error) {
+					return spread(at.writers, n, func(w int) error { return raws[w].publish(g.conn) })
+				},
+				func(n int) (time.Duration, error) {
+					return spread(at.writers, n, func(w int) error { return ours[w].nudges(ctx, 1) })
+				})
+			if err != nil {
+				return err
+			}
+			tell(f)
+		}
+		return nil
 	}
-	return nil
+}
+
+// appenders makes a session for each side of an append.
+func appenders(ctx context.Context, log *stream.Log) (*book, *rawBook, error) {
+	ours, err := newBook(ctx, log, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	like, err := newBook(ctx, log, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err := log.Append(ctx, like, like.id(), stream.Change{Name: "nudge", Class: session.ClassInbox, Drafts: drafts(nudge(1))})
+	if err != nil {
+		return nil, nil, err
+	}
+	like.took(done)
+	raw, err := like.repeating(done.Record)
+	return ours, raw, err
 }
 
 // delegations measures package delegation and the one append against publishes of
 // the same bytes.
-func delegations(ctx context.Context, s scale, tell func(Figure)) (err error) {
-	g, err := open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
-	log, err := g.log()
-	if err != nil {
-		return err
-	}
-	for _, callers := range []int{1, 16} {
-		n := s.of(800)
-		f, err := compare(fmt.Sprintf("delegation in package delegation, %d callers", callers), 0.7, n,
-			func(n int) (time.Duration, error) {
-				shelves := make([]*rawShelf, callers)
-				for c := range callers {
-					if shelves[c], err = newRawShelf(ctx, log, n); err != nil {
-						return 0, err
-					}
-				}
-				return spread(callers, n, func(c int) error { return shelves[c].following().publish(g.conn) })
-			},
-			func(n int) (time.Duration, error) {
-				shelves := make([]*shelf, callers)
-				for c := range callers {
-					if shelves[c], err = newShelf(ctx, log, n); err != nil {
-						return 0, err
-					}
-				}
-				return spread(callers, n, func(c int) error {
-					return shelves[c].next().delegate(ctx, session.Spawn)
-				})
-			})
+func delegations(where string, loads ...load) onGround {
+	return func(ctx context.Context, g *ground, s scale, tell func(Figure)) error {
+		log, err := g.log()
 		if err != nil {
 			return err
 		}
-		tell(f)
+		for _, at := range loads {
+			f, err := compare(fmt.Sprintf("delegation in package delegation, %d callers%s", at.writers, where), 0.7, s.of(at.n),
+				func(n int) (time.Duration, error) {
+					shelves, err := each(at.writers, func() (*rawShelf, error) { return newRawShelf(ctx, log, n) })
+					if err != nil {
+						return 0, err
+					}
+					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(g.conn) })
+				},
+				func(n int) (time.Duration, error) {
+					shelves, err := each(at.writers, func() (*shelf, error) { return newShelf(ctx, log, n) })
+					if err != nil {
+						return 0, err
+					}
+					return spread(at.writers, n, func(c int) error { return shelves[c].next().delegate(ctx, session.Spawn) })
+				})
+			if err != nil {
+				return err
+			}
+			tell(f)
+		}
+		return nil
 	}
-	return nil
+}
+
+// each makes n of something.
+func each[T any](n int, make1 func() (T, error)) ([]T, error) {
+	out := make([]T, n)
+	for i := range out {
+		var err error
+		if out[i], err = make1(); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // forks measures forking a parent of 100,000 events against one of 10.
