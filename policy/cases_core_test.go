@@ -136,9 +136,15 @@ func TestPRE12_SenselessSettingsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, edit := range [][2]string{
-		{`"depth":3`, `"depth":null`}, {`"approvals":true`, `"approvals":null`}, {`"reviewer":"none"`, `"reviewer":null`},
-		{`"sandbox":"read-only"`, `"sandbox":null`}, {`"sandbox":"read-only"`, `"sandbox":"yolo"`}, {`"approval":"ask"`, `"approval":"maybe"`},
-		{`"name":"auto"`, `"name":"yolo"`}, {`"name":"read-only"`, `"name":"custom"`}, {`"presets":[`, `"defaultPreset":"auto","presets":[`},
+		{`"depth":3`, `"depth":null`},
+		{`"approvals":true`, `"approvals":null`},
+		{`"reviewer":"none"`, `"reviewer":null`},
+		{`"sandbox":"read-only"`, `"sandbox":null`},
+		{`"sandbox":"read-only"`, `"sandbox":"yolo"`},
+		{`"approval":"ask"`, `"approval":"maybe"`},
+		{`"name":"auto"`, `"name":"yolo"`},
+		{`"name":"read-only"`, `"name":"custom"`},
+		{`"presets":[`, `"defaultPreset":"auto","presets":[`},
 	} {
 		bad := bytes.Replace(good, []byte(edit[0]), []byte(edit[1]), 1)
 		if bytes.Equal(bad, good) {

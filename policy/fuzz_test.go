@@ -20,9 +20,15 @@ func FuzzParseSettings(f *testing.F) {
 	}
 	f.Add(good)
 	for _, edit := range [][2]string{
-		{`"version":1`, `"version":2`}, {`"ask"`, `"yolo"`}, {`"30s"`, `"9e99h"`}, {`"depth":3`, `"depth":-1`},
-		{`"auto"`, `"custom"`}, {`"version":1`, `"Version":1,"version":1`}, {`"read-only"`, `"read-only\u0000"`},
-		{`"depth":3`, `"depth":null`}, {`"approvals":true`, `"approvals":null`},
+		{`"version":1`, `"version":2`},
+		{`"ask"`, `"yolo"`},
+		{`"30s"`, `"9e99h"`},
+		{`"depth":3`, `"depth":-1`},
+		{`"auto"`, `"custom"`},
+		{`"version":1`, `"Version":1,"version":1`},
+		{`"read-only"`, `"read-only\u0000"`},
+		{`"depth":3`, `"depth":null`},
+		{`"approvals":true`, `"approvals":null`},
 	} {
 		f.Add(bytes.Replace(good, []byte(edit[0]), []byte(edit[1]), 1))
 	}

@@ -184,7 +184,8 @@ func TestPER02_ABatchWithAGapIsRefusedWhole(t *testing.T) {
 	lines := bodyLines(good)
 	move := func(line string, by session.Seq) string {
 		var at session.Seq
-		if _, err := fmt.Sscanf(line[strings.Index(line, `"seq":`):], `"seq":%d`, &at); err != nil {
+		_, number, _ := strings.Cut(line, `"seq":`)
+		if _, err := fmt.Sscanf(number, "%d", &at); err != nil {
 			t.Fatal(err)
 		}
 		return strings.Replace(line, fmt.Sprintf(`"seq":%d`, at), fmt.Sprintf(`"seq":%d`, at+by), 1)

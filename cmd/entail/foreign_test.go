@@ -29,7 +29,7 @@ func (w *world) foreign(id string, class session.Class, form string) (seq sessio
 		Address: session.Address{Session: s.Header.ID, Class: class}, Body: []byte(line + "\n"),
 		Headers: map[string]string{
 			session.HeaderFormat: strconv.Itoa(s.Format), session.HeaderSeq: fmt.Sprint(s.Next), session.HeaderCount: "1",
-			session.HeaderLinkName: s.Link.String() + " " + after.String(), session.HeaderEpoch: fmt.Sprint(s.Epoch), session.HeaderWriter: "newer one 1",
+			session.HeaderLinkName: s.Link.String() + " " + after.String(), session.HeaderEpoch: strconv.FormatUint(s.Epoch, 10), session.HeaderWriter: "newer one 1",
 		},
 	})
 	return s.Next, line, at

@@ -43,16 +43,6 @@ func directories(t *testing.T) []string {
 	return out
 }
 
-func each(t *testing.T, read func(t *testing.T, dir string)) {
-	t.Helper()
-	for _, dir := range directories(t) {
-		t.Run(dir, func(t *testing.T) {
-			t.Parallel()
-			read(t, dir)
-		})
-	}
-}
-
 // want is what SPEC says that a session of the story comes to.
 type want struct {
 	sandbox   session.SandboxMode // effective
@@ -119,68 +109,74 @@ func summarised(s session.State, voids int) want {
 // that was stopped is stopped where it was.
 func TestOldLogsFold(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dir string) {
-		r := sessiontest.Replay(readRecords(t, dir))
-		for id, want := range wants() {
-			c := r.Chains[id]
-			if c == nil {
-				t.Errorf("session %s cannot be opened: %v", id, r.Failed[id])
-				continue
+	for _, dir := range directories(t) {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			r := sessiontest.Replay(readRecords(t, dir))
+			for id, want := range wants() {
+				c := r.Chains[id]
+				if c == nil {
+					t.Errorf("session %s cannot be opened: %v", id, r.Failed[id])
+					continue
+				}
+				if diff := gocmp.Diff(want, summarised(c.State(), c.Voids()), gocmp.AllowUnexported(want)); diff != "" {
+					t.Errorf("session %s (-story +folded):\n%s", id, diff)
+				}
+				if stopped := c.Halted() != nil; stopped != (id == broken) {
+					t.Errorf("session %s is stopped: %v", id, c.Halted())
+				}
 			}
-			if diff := gocmp.Diff(want, summarised(c.State(), c.Voids()), gocmp.AllowUnexported(want)); diff != "" {
-				t.Errorf("session %s (-story +folded):\n%s", id, diff)
+			if len(r.Chains) != len(wants()) {
+				t.Errorf("%d sessions can be opened, the story has %d", len(r.Chains), len(wants()))
 			}
-			if stopped := c.Halted() != nil; stopped != (id == broken) {
-				t.Errorf("session %s is stopped: %v", id, c.Halted())
-			}
-		}
-		if len(r.Chains) != len(wants()) {
-			t.Errorf("%d sessions can be opened, the story has %d", len(r.Chains), len(wants()))
-		}
-	})
+		})
+	}
 }
 
 // Links are what docs/format.md makes of the stored bytes, worked out again here, from
 // the header to the last event and across forks (I11).
 func TestOldLogsLink(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dir string) {
-		records := readRecords(t, dir)
-		r := sessiontest.Replay(records)
-		headers := map[session.ID]string{}
-		for _, raw := range records {
-			if raw.Address.Class == session.ClassGenesis {
-				for line := range strings.Lines(string(raw.Body)) {
-					if strings.HasPrefix(line, `{"type":"session"`) {
-						headers[raw.Address.Session] = strings.TrimSuffix(line, "\n")
+	for _, dir := range directories(t) {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			records := readRecords(t, dir)
+			r := sessiontest.Replay(records)
+			headers := map[session.ID]string{}
+			for _, raw := range records {
+				if raw.Address.Class == session.ClassGenesis {
+					for line := range strings.Lines(string(raw.Body)) {
+						if strings.HasPrefix(line, `{"type":"session"`) {
+							headers[raw.Address.Session] = strings.TrimSuffix(line, "\n")
+						}
 					}
 				}
 			}
-		}
-		checked := 0
-		for id := range wants() {
-			h := r.Chains[id].State().Header
-			prev := make([]byte, 32)
-			if n := h.InheritedEventCount; n > 0 {
-				l, ok := r.Link(h.ParentSession)(n - 1)
-				if !ok {
-					t.Fatalf("%s has no link at %d", h.ParentSession, n-1)
+			checked := 0
+			for id := range wants() {
+				h := r.Chains[id].State().Header
+				prev := make([]byte, 32)
+				if n := h.InheritedEventCount; n > 0 {
+					l, ok := r.Link(h.ParentSession)(n - 1)
+					if !ok {
+						t.Fatalf("%s has no link at %d", h.ParentSession, n-1)
+					}
+					prev = l[:]
 				}
-				prev = l[:]
-			}
-			at := linkOf("entail/header/1", prev, []byte(headers[id]))
-			for _, e := range r.Events[id] {
-				at = linkOf("entail/event/1", at, []byte(id), []byte(e.Class), e.Line)
-				if !bytes.Equal(at, e.Link[:]) {
-					t.Errorf("session %s: the link of event %d is %x, its bytes give %x", id, e.Seq, e.Link, at)
+				at := linkOf("entail/header/1", prev, []byte(headers[id]))
+				for _, e := range r.Events[id] {
+					at = linkOf("entail/event/1", at, []byte(id), []byte(e.Class), e.Line)
+					if !bytes.Equal(at, e.Link[:]) {
+						t.Errorf("session %s: the link of event %d is %x, its bytes give %x", id, e.Seq, e.Link, at)
+					}
+					checked++
 				}
-				checked++
 			}
-		}
-		if checked < 100 {
-			t.Errorf("%d links checked, want at least 100", checked)
-		}
-	})
+			if checked < 100 {
+				t.Errorf("%d links checked, want at least 100", checked)
+			}
+		})
+	}
 }
 
 // linkOf is H of docs/format.md: SHA-256 over each field as its length and its bytes.
@@ -196,14 +192,17 @@ func linkOf(domain string, fields ...[]byte) []byte {
 // What nobody knew stands in the log as it was written, byte for byte.
 func TestOldLogsKeepWhatNobodyKnew(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dir string) {
-		events := sessiontest.Replay(readRecords(t, dir)).Events[keeper]
-		for seq, form := range map[session.Seq]string{20: vendorTurn, 22: vendorPolicy} {
-			if got, want := string(events[seq].Line), fmt.Sprintf(form, seq); got != want || events[seq].Payload != nil {
-				t.Errorf("event %d is\n%s\nand was\n%s", seq, got, want)
+	for _, dir := range directories(t) {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			events := sessiontest.Replay(readRecords(t, dir)).Events[keeper]
+			for seq, form := range map[session.Seq]string{20: vendorTurn, 22: vendorPolicy} {
+				if got, want := string(events[seq].Line), fmt.Sprintf(form, seq); got != want || events[seq].Payload != nil {
+					t.Errorf("event %d is\n%s\nand was\n%s", seq, got, want)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // source is records as verify reads them.
@@ -253,26 +252,29 @@ func (r rows) Rows(_ context.Context, fn func(verify.Row) error) error {
 // log with one byte changed they do not.
 func TestOldLogsVerify(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dir string) {
-		records := readRecords(t, dir)
-		opt := verify.Options{Mirror: rows{open(t, unpack(t, dir))}, AtRest: true}
-		report, err := verify.Run(t.Context(), source(records), opt)
-		must(t, err)
-		for _, f := range report.Findings {
-			if f.Session != broken || f.Invariant != verify.Log {
-				t.Errorf("finding: %s", f)
+	for _, dir := range directories(t) {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			records := readRecords(t, dir)
+			opt := verify.Options{Mirror: rows{open(t, unpack(t, dir))}, AtRest: true}
+			report, err := verify.Run(t.Context(), source(records), opt)
+			must(t, err)
+			for _, f := range report.Findings {
+				if f.Session != broken || f.Invariant != verify.Log {
+					t.Errorf("finding: %s", f)
+				}
 			}
-		}
-		if len(report.Findings) != 1 || report.Sessions != len(wants()) || report.Records != len(records) || report.Void != 2 || len(report.NotChecked) > 0 {
-			t.Errorf("%+v: want %d sessions, %d records, 2 void, the one finding of %s, everything checked", report, len(wants()), len(records), broken)
-		}
-		changed := slices.Clone(records)
-		changed[0].Body = bytes.Replace(changed[0].Body, []byte("keep this"), []byte("keep that"), 1)
-		report, err = verify.Run(t.Context(), source(changed), opt)
-		if must(t, err); len(report.Findings) < 2 {
-			t.Errorf("one word was changed and verify finds %v", report.Findings)
-		}
-	})
+			if len(report.Findings) != 1 || report.Sessions != len(wants()) || report.Records != len(records) || report.Void != 2 || len(report.NotChecked) > 0 {
+				t.Errorf("%+v: want %d sessions, %d records, 2 void, the one finding of %s, everything checked", report, len(wants()), len(records), broken)
+			}
+			changed := slices.Clone(records)
+			changed[0].Body = bytes.Replace(changed[0].Body, []byte("keep this"), []byte("keep that"), 1)
+			report, err = verify.Run(t.Context(), source(changed), opt)
+			if must(t, err); len(report.Findings) < 2 {
+				t.Errorf("one word was changed and verify finds %v", report.Findings)
+			}
+		})
+	}
 }
 
 func open(t *testing.T, dir string) *sessionstore.Store {
@@ -343,45 +345,51 @@ func heldOf(t *testing.T, s *sessionstore.Store, e sessionstore.Entry) held {
 // from where it was.
 func TestOldMirrorsOpen(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dir string) {
-		records := readRecords(t, dir)
-		old, fresh := open(t, unpack(t, dir)), open(t, filepath.Join(t.TempDir(), "mirror"))
-		mark, ok := old.Watermark(0)
-		if last := records[len(records)-1].StreamSeq; !ok || mark.Seq != last {
-			t.Fatalf("the mirror is at %+v, the log at %d", mark, last)
-		}
-		must(t, fresh.Apply(0, mark.Incarnation, records))
-		same(t, old, fresh)
-
-		next := policySwitch(t, old, keeper, mark.Seq+1)
-		for _, s := range []*sessionstore.Store{old, fresh} {
-			must(t, s.Apply(0, mark.Incarnation, []session.Raw{next}))
-			e, err := s.Session(keeper)
-			must(t, err)
-			if k := e.State.Knobs.Sandbox; k.Value != session.WorkspaceWrite || e.Tail != mark.Seq+1 {
-				t.Errorf("after one more record the keeper's sandbox is %+v, its tail %d", k, e.Tail)
+	for _, dir := range directories(t) {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			records := readRecords(t, dir)
+			old, fresh := open(t, unpack(t, dir)), open(t, filepath.Join(t.TempDir(), "mirror"))
+			mark, ok := old.Watermark(0)
+			if last := records[len(records)-1].StreamSeq; !ok || mark.Seq != last {
+				t.Fatalf("the mirror is at %+v, the log at %d", mark, last)
 			}
-		}
-		same(t, old, fresh)
-	})
+			must(t, fresh.Apply(0, mark.Incarnation, records))
+			same(t, old, fresh)
+
+			next := policySwitch(t, old, keeper, mark.Seq+1)
+			for _, s := range []*sessionstore.Store{old, fresh} {
+				must(t, s.Apply(0, mark.Incarnation, []session.Raw{next}))
+				e, err := s.Session(keeper)
+				must(t, err)
+				if k := e.State.Knobs.Sandbox; k.Value != session.WorkspaceWrite || e.Tail != mark.Seq+1 {
+					t.Errorf("after one more record the keeper's sandbox is %+v, its tail %d", k, e.Tail)
+				}
+			}
+			same(t, old, fresh)
+		})
+	}
 }
 
 // A mirror that lost one record of class policy is not taken for the same.
 func TestOldMirrorsCanDiffer(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, dir string) {
-		records := readRecords(t, dir)
-		i := slices.IndexFunc(records, func(r session.Raw) bool { return r.Address.Class == session.ClassPolicy })
-		records[i] = session.Raw{StreamSeq: records[i].StreamSeq} // stands in no log
-		old, less := open(t, unpack(t, dir)), open(t, filepath.Join(t.TempDir(), "mirror"))
-		must(t, less.Apply(0, "stream", records))
-		a, err := old.Session(keeper)
-		must(t, err)
-		b, err := less.Session(keeper)
-		if must(t, err); gocmp.Equal(heldOf(t, old, a), heldOf(t, less, b)) {
-			t.Errorf("without record %d the mirror holds the same", i+1)
-		}
-	})
+	for _, dir := range directories(t) {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			records := readRecords(t, dir)
+			i := slices.IndexFunc(records, func(r session.Raw) bool { return r.Address.Class == session.ClassPolicy })
+			records[i] = session.Raw{StreamSeq: records[i].StreamSeq} // stands in no log
+			old, less := open(t, unpack(t, dir)), open(t, filepath.Join(t.TempDir(), "mirror"))
+			must(t, less.Apply(0, "stream", records))
+			a, err := old.Session(keeper)
+			must(t, err)
+			b, err := less.Session(keeper)
+			if must(t, err); gocmp.Equal(heldOf(t, old, a), heldOf(t, less, b)) {
+				t.Errorf("without record %d the mirror holds the same", i+1)
+			}
+		})
+	}
 }
 
 // same compares all that two mirrors hold.

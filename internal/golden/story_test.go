@@ -390,7 +390,7 @@ func (s *teller) publish(id session.ID, class session.Class, body string) uint64
 	m.Data = []byte(body)
 	for name, value := range map[string]string{
 		session.HeaderFormat: strconv.Itoa(at.Format), session.HeaderSeq: fmt.Sprint(at.Next), session.HeaderCount: "1",
-		session.HeaderLinkName: at.Link.String() + " " + after.String(), session.HeaderEpoch: fmt.Sprint(at.Epoch), session.HeaderWriter: "worker w9 i9",
+		session.HeaderLinkName: at.Link.String() + " " + after.String(), session.HeaderEpoch: strconv.FormatUint(at.Epoch, 10), session.HeaderWriter: "worker w9 i9",
 	} {
 		m.Header[name] = []string{value}
 	}
