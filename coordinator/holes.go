@@ -21,8 +21,19 @@ func (f feed) holes(ctx context.Context, partition int, i stream.Info) error {
 		return fmt.Errorf("%w: the stream ends at %d and %d before that are gone", session.ErrLoss, i.LastSeq, i.Deleted)
 	}
 	_, err := f.log.At(ctx, partition, i.LastSeq)
-	if errors.Is(err, session.ErrNotFound) {
-		return fmt.Errorf("%w: the stream ends at %d and that one cannot be read", session.ErrLoss, i.LastSeq)
+	if !errors.Is(err, session.ErrNotFound) {
+		return err
+	}
+	// Two servers may have answered, of which one leads no more.
+	again, err := f.log.Info(ctx, partition)
+	if err == nil && again.LastSeq < i.LastSeq {
+		err = fmt.Errorf("the stream ended at %d and now at %d", i.LastSeq, again.LastSeq)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err = f.log.At(ctx, partition, i.LastSeq); errors.Is(err, session.ErrNotFound) {
+		return fmt.Errorf("%w: the stream ends at %d and that one cannot be read", session.ErrLoss, again.LastSeq)
 	}
 	return err
 }

@@ -1,0 +1,284 @@
+package stream_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/internal/damage"
+	"github.com/entail-fleet/entail/internal/natstest"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// disk is a broker of one node that is stopped, damaged and started again.
+type disk struct {
+	t   *testing.T
+	dir string
+	ids []broker.Identity
+	b   natstest.Server
+
+	port int // of the broker; 0 is any
+}
+
+func newDisk(t *testing.T) *disk {
+	t.Helper()
+	d := &disk{t: t, dir: t.TempDir(), ids: natstest.Identities(t)}
+	d.start()
+	// A stream with so little room has blocks of 32 kB.
+	l, err := stream.New(d.b.Conn(t, broker.Provisioner, "provisioner"), stream.Config{MaxBytes: 100_000})
+	if err == nil {
+		err = l.Provision(t.Context(), stream.ProvisionConfig{AckWait: lease, SettingsBytes: 1 << 20, LiveBytes: 1 << 20})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *disk) start() {
+	d.t.Helper()
+	b, err := broker.Start(d.t.Context(), broker.Config{Dir: d.dir, Port: d.port}, d.ids)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.b = natstest.Server{Server: b}
+	d.t.Cleanup(func() { _ = b.Close() })
+}
+
+func (d *disk) log(edit ...func(*stream.Config)) (*stream.Log, *folder) {
+	d.t.Helper()
+	return logOf(d.t, d.b.Conn(d.t, broker.Coordinator, "coordinator"), edit...)
+}
+
+// damage stops the broker, turns over a bit in the body of the record at a stream
+// sequence and starts the broker again. It believes its index, and so counts what
+// it cannot read any more.
+func (d *disk) damage(seq uint64) {
+	d.t.Helper()
+	if err := d.b.Close(); err != nil {
+		d.t.Fatal(err)
+	}
+	store, err := damage.Open(d.dir, stream.StreamName(0))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	records, err := store.Records()
+	if err != nil || uint64(len(records)) < seq || records[seq-1].Seq != seq {
+		d.t.Fatalf("%d records, %v; want the one at %d among them", len(records), err, seq)
+	}
+	bit, err := records[seq-1].Bit(damage.Body)
+	if err == nil {
+		err = bit.Flip()
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	again, err := store.Records()
+	if err != nil || string(again[seq-1].Body) == string(records[seq-1].Body) {
+		d.t.Fatalf("the record is not damaged (%v)", err)
+	}
+	d.start()
+}
+
+// end is where the stream ends.
+func (d *disk) end(l *stream.Log) uint64 {
+	d.t.Helper()
+	i, err := l.Info(d.t.Context(), 0)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return i.LastSeq
+}
+
+// refuses wants a loss from an append, and nothing written.
+func (d *disk) refuses(l *stream.Log, v stream.Viewer, id session.ID, c stream.Change) {
+	d.t.Helper()
+	before := d.end(l)
+	_, err := l.Append(d.t.Context(), v, id, c)
+	if !errors.Is(err, session.ErrLoss) {
+		d.t.Errorf("append to %s: %v, want a loss", id, err)
+	} else if text := err.Error(); !strings.Contains(text, string(id)) || !strings.Contains(text, "restored from") {
+		d.t.Errorf("the loss names neither the session nor the way out: %v", err)
+	}
+	if after := d.end(l); after != before {
+		d.t.Errorf("the stream ends at %d and did at %d: something was appended", after, before)
+	}
+}
+
+// remembering is a view of sessions that were folded before the damage, over a new
+// connection: a mirror that has followed.
+func remembering(f *folder, l *stream.Log) *folder {
+	return &folder{log: l, chains: f.chains}
+}
+
+// forgetful is a mirror that remembers nothing.
+type forgetful struct{ witness }
+
+func (forgetful) Beyond(context.Context, session.ID, uint64) error { return nil }
+
+func forgets(c *stream.Config) {
+	c.Witness = forgetful{witness(func(session.ID, uint64) error { return nil })}
+}
+
+// write begins a session and gives it n nudges, each of which takes 2 kB.
+func write(t *testing.T, l *stream.Log, v stream.Viewer, id, n int) session.ID {
+	t.Helper()
+	root := begin(t, l, v, id)
+	for i := range n {
+		if _, err := l.Append(t.Context(), v, root, big(fmt.Sprintf("n%d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func big(id string) stream.Change {
+	c := nudge(id)
+	c.Drafts = drafts(&session.Nudge{ID: id, Reason: strings.Repeat("x", 1800), By: person})
+	return c
+}
+
+// claim is the smallest turn change.
+func claim(t *testing.T, epoch uint64) stream.Change {
+	t.Helper()
+	return stream.Change{
+		Name: "claim", Class: session.ClassTurn, Once: true,
+		Epoch: func(v session.View) uint64 { return v.State.Epoch + 1 },
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			return []session.Draft{{Payload: &session.Claim{
+				Epoch: v.State.Epoch + 1, Worker: "w1", Incarnation: fmt.Sprint(epoch), Cause: session.CauseStart,
+			}}}, nil
+		},
+	}
+}
+
+// The last record of a session is damaged, and not the stream's: the server says
+// that the session is empty, which is less than was seen of it.
+func TestDamageOfALastRecordIsALowerTail(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v := d.log()
+	hit := write(t, l, v, 1, 2)
+	other := write(t, l, v, 2, 2)
+	d.damage(3)
+	l, _ = d.log(forgets)
+	v = remembering(v, l)
+	once := nudge("a")
+	once.Once = true
+	d.refuses(l, v, hit, once)
+	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// The one record of a session is damaged: it looks as if it had never been, and the
+// server would let it begin again.
+func TestDamageDoesNotMakeASessionEmpty(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v := d.log()
+	hit := write(t, l, v, 1, 0)
+	other := write(t, l, v, 2, 1)
+	if _, err := v.View(t.Context(), hit, 0); err != nil {
+		t.Fatal(err)
+	}
+	d.damage(1)
+	holds := witness(func(id session.ID, _ uint64) error { return &session.ConflictError{Session: id, Tail: 1} })
+	l, _ = d.log(func(c *stream.Config) { c.Witness = holds })
+	v = remembering(v, l)
+	d.refuses(l, blind{v}, hit, nudge("a"))
+	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// A record in an old block is damaged. The session's last one is not, so that the
+// compare-and-set alone would take the append.
+func TestDamageInAnOldBlock(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v := d.log()
+	hit := write(t, l, v, 1, 20)
+	other := write(t, l, v, 2, 2)
+	d.damage(5)
+	l, _ = d.log()
+	v = remembering(v, l)
+	d.refuses(l, v, hit, nudge("a"))
+	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// Nobody remembers the session. A reader that was given all records but one would
+// take the turn records behind it for void, fold a shorter log and append to that.
+func TestDamageIsSeenByANewReader(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v := d.log()
+	id := write(t, l, v, 1, 0)
+	for epoch := range uint64(4) {
+		if _, err := l.Append(t.Context(), v, id, claim(t, epoch)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := write(t, l, v, 2, 2)
+	d.damage(3)
+	l, v = d.log()
+	d.refuses(l, v, id, claim(t, 9))
+	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// A server that was restarted behind a connection which lives on is another one:
+// what was compared before is compared again.
+func TestDamageBehindALivingConnection(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	at, err := url.Parse(d.b.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d.port, err = strconv.Atoi(at.Port()); err != nil {
+		t.Fatal(err)
+	}
+	back := make(chan struct{}, 1)
+	nc := d.b.Conn(t, broker.Coordinator, "coordinator", nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
+		nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
+	l, v := logOf(t, nc)
+	hit := write(t, l, v, 1, 20)
+	other := write(t, l, v, 2, 2)
+	d.damage(5)
+	<-back
+	d.refuses(l, v, hit, nudge("a"))
+	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
+		t.Errorf("another session: %v", err)
+	}
+}
+
+// Nothing is damaged: a restart alone stops nobody.
+func TestRestartIsNoDamage(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v := d.log()
+	id := write(t, l, v, 1, 20)
+	if err := d.b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	l, fresh := d.log()
+	for i, v := range []stream.Viewer{remembering(v, l), fresh} {
+		if _, err := l.Append(t.Context(), v, id, nudge(fmt.Sprint(i))); err != nil {
+			t.Errorf("view %d: %v", i, err)
+		}
+	}
+}
