@@ -19,7 +19,7 @@
 //     the policy in it is found without reading one of them.
 //   - Loss is never overlooked. The watermark holds the stream's incarnation and
 //     the hash of its last record. They are checked at start, at each consumer
-//     reset and while idle, and stream sequences have to be contiguous. Any miss
+//     reset and each second, and stream sequences have to be contiguous. Any miss
 //     stops the partition: its views are refused from then on. Other partitions
 //     go on.
 //   - A session that SPEC 1.4 stops is listed with its reason and served to

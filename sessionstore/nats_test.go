@@ -21,26 +21,29 @@ import (
 
 // natsFeed reads a real stream. It knows no more than the mirror needs.
 type natsFeed struct {
-	js   jetstream.JetStream
-	name string
+	js    jetstream.JetStream
+	owner jetstream.JetStream // may change the stream
+	name  string
 }
 
 func newNATSFeed(t *testing.T, s natstest.Server) natsFeed {
 	t.Helper()
-	js, err := jetstream.New(s.Conn(t, broker.Provisioner, string(broker.Provisioner)))
+	owner, err := jetstream.New(s.Conn(t, broker.Provisioner, string(broker.Provisioner)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const name = "ENTAIL_LOG_0"
-	cfg := jetstream.StreamConfig{Name: name, Subjects: []string{"entail.log.0.>"}, Storage: jetstream.FileStorage}
-	if _, err := js.CreateStream(within(t), cfg); err != nil {
+	if _, err := owner.CreateStream(within(t), streamConfig()); err != nil {
 		t.Fatalf("create stream: %v", err)
 	}
-	js, err = jetstream.New(s.Conn(t, broker.Coordinator, string(broker.Coordinator)))
+	js, err := jetstream.New(s.Conn(t, broker.Coordinator, string(broker.Coordinator)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return natsFeed{js: js, name: name}
+	return natsFeed{js: js, owner: owner, name: streamConfig().Name}
+}
+
+func streamConfig() jetstream.StreamConfig {
+	return jetstream.StreamConfig{Name: "ENTAIL_LOG_0", Subjects: []string{"entail.log.0.>"}, Storage: jetstream.FileStorage}
 }
 
 // publish puts a tape's records into the stream.

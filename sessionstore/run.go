@@ -42,7 +42,7 @@ const (
 // Run mirrors one partition until ctx ends, when it returns nil, or until a loss
 // is found, when it returns an error that is session.ErrLoss and the partition is
 // stopped. It looks at the watermark at start, at each reset of the consumer and
-// while the partition is idle. A feed that cannot be reached is tried again; a
+// once in each interval. A feed that cannot be reached is tried again; a
 // mirror that cannot be written or read ends Run.
 func (s *Store) Run(ctx context.Context, f Feed, partition int) error {
 	p, err := s.partition(partition)
@@ -123,8 +123,10 @@ func (s *Store) follow(ctx context.Context, f Feed, p *partition) (moved bool, e
 	return to.Seq > from.Seq, err
 }
 
-// watch syncs what was applied, and checks the watermark when nothing was, once
-// in each interval. It ends with ctx, a loss or a failing sync.
+// watch syncs what was applied and checks the watermark, once in each interval. A
+// partition that is never idle is checked too: a client that reconnects, or a
+// stream that changes its leader, may go on with the same consumer. It ends with
+// ctx, a loss or a failing sync.
 func (s *Store) watch(ctx context.Context, f Feed, p *partition) error {
 	tick := time.NewTicker(s.cfg.Interval)
 	defer tick.Stop()
@@ -141,7 +143,6 @@ func (s *Store) watch(ctx context.Context, f Feed, p *partition) error {
 			if err := s.sync(); err != nil {
 				return &ownError{err}
 			}
-			continue
 		}
 		// A feed that cannot be reached is Follow's to report.
 		if _, err := s.check(ctx, f, p); errors.Is(err, session.ErrLoss) {

@@ -39,8 +39,8 @@ type Config struct {
 	// the goroutine that applies. It may be called again only for a record
 	// that a crash took out of the store. Default: none.
 	OnAlarm func(session.Alarm)
-	// Interval is the time between two syncs, and how long a partition is
-	// idle before its watermark is checked. Default: 1s.
+	// Interval is the time between two syncs, and between two checks of a
+	// partition's watermark. Default: 1s.
 	Interval time.Duration
 	// Gather is how long records gather behind a batch while nobody waits for
 	// them: one batch of some records costs little more than one of one. Default:
