@@ -51,6 +51,7 @@ var measures = []measure{
 	{"mirror", on(open, ingest)},
 	{"cold", on(open, coldReads)},
 	{"memory", on(open, idle)},
+	{"turn", on(open, turns)},
 	{"batch", on(open, batches("", load{1, 200}, load{16, 800}))},
 	{"r3", on(openCluster, inTurn(
 		appends(", R3", load{1, 300}, load{16, 1600}, load{64, 4000}),

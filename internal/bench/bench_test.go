@@ -7,9 +7,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/entail-fleet/entail/internal/bench"
+	"github.com/entail-fleet/entail/sandbox"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	sandbox.Main() // this binary is its own launcher
+	goleak.VerifyTestMain(m)
+}
 
 // TestEveryFigureIsMeasured runs the whole once, with few operations, and asserts
 // no time: that each named figure comes, with both sides measured.
@@ -25,8 +29,8 @@ func TestEveryFigureIsMeasured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(names) != 26 {
-		t.Errorf("%d figures, want 26: %v", len(names), names)
+	if len(names) != 30 {
+		t.Errorf("%d figures, want 30: %v", len(names), names)
 	}
 }
 
