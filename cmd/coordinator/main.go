@@ -45,6 +45,7 @@ type options struct {
 	credentials, provisioner, tokens, models string
 	defaultSandbox, reviewer                 string
 	level                                    slog.Level
+	room                                     int64
 	cfg                                      node.CoordinatorConfig
 }
 
@@ -57,6 +58,7 @@ func (o *options) flags() *flag.FlagSet {
 	fs.StringVar(&o.cfg.Store, "store", "store", "`directory` of the mirror")
 	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count; the same for ever")
 	fs.IntVar(&o.cfg.Replicas, "replicas", 1, "copies of each stream: 1, or 3 and more")
+	fs.Int64Var(&o.room, "max-bytes", 1<<30, "room of each partition's stream in `bytes`, with -provisioner-credentials; at 85 % new sessions are refused")
 	fs.StringVar(&o.models, "models", "", "models that the workers offer, as `provider:name,...`; default any")
 	fs.StringVar(&o.cfg.Durability, "durability", "as the broker is configured", "what info says of the broker's sync level")
 	fs.StringVar(&o.defaultSandbox, "default-sandbox", "", "the fleet's default sandbox `mode`; kept when not given")
@@ -107,6 +109,9 @@ func (o *options) validate() error {
 	if n := o.cfg.Replicas; n != 1 && n < 3 {
 		return fmt.Errorf("-replicas %d: give 1, or 3 and more", n)
 	}
+	if o.room < 1 {
+		return fmt.Errorf("-max-bytes %d: give how many bytes a partition's stream may have", o.room)
+	}
 	if o.models != "" {
 		o.cfg.Models = strings.Split(o.models, ",")
 	}
@@ -135,5 +140,5 @@ func (o *options) provision(ctx context.Context, log *slog.Logger) error {
 	if lease == 0 {
 		lease = time.Duration(policy.DefaultSettings().Lease)
 	}
-	return node.Provision(ctx, creds, stream.Config{Partitions: o.cfg.Partitions, Replicas: o.cfg.Replicas}, lease, log)
+	return node.Provision(ctx, creds, stream.Config{Partitions: o.cfg.Partitions, Replicas: o.cfg.Replicas, MaxBytes: o.room}, lease, log)
 }

@@ -153,6 +153,7 @@ func TestBadFlags(t *testing.T) {
 			{f.key("nobody.json"), []string{"names nobody", init}},
 		},
 		"store":           nil, // below: it is opened when there are streams
+		"max-bytes":       {{"plenty", []string{`"plenty"`, "-help"}}, {"0", []string{"-max-bytes 0", "how many bytes"}}},
 		"partitions":      {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-partitions 0", "1 to 256"}}, {"257", []string{"-partitions 257", "1 to 256"}}},
 		"replicas":        {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-replicas 0", "1, or 3 and more"}}, {"2", []string{"-replicas 2", "1, or 3 and more"}}},
 		"models":          {{"gpt", []string{`"gpt"`, "provider:name"}}, {"openai:", []string{`"openai:"`, "provider:name"}}},
