@@ -50,6 +50,7 @@ type world struct {
 	store  *sessionstore.Store
 	api    *client.Client
 	dir    string // the workspace
+	parts  int    // partitions, 0 for one
 }
 
 func newWorld(t testing.TB, change ...func(*policy.Settings)) *world {
@@ -143,14 +144,14 @@ func (w *world) work(name string, concurrency int, change ...func(*agent.Config)
 	c := client.New(nc, client.Config{Worker: name, Timeout: 5 * time.Second})
 	incarnation := ulid.Make().String()
 	log, err := stream.New(nc, stream.Config{
-		Witness: agent.Witness{Client: c}, Timeout: time.Second, Budget: 3 * time.Second,
+		Partitions: w.parts, Witness: agent.Witness{Client: c}, Timeout: time.Second, Budget: 3 * time.Second,
 		Writer: session.Writer{Component: "worker", Instance: name, Incarnation: incarnation},
 	})
 	w.must(err)
 	runner, err := sandbox.New(sandbox.Config{})
 	w.must(err)
 	cfg := agent.Config{
-		Name: name, Incarnation: incarnation, Concurrency: concurrency, Lease: lease, Grace: 50 * time.Millisecond,
+		Name: name, Incarnation: incarnation, Concurrency: concurrency, Partitions: w.parts, Lease: lease, Grace: 50 * time.Millisecond,
 		Log: log, Client: c, Runner: runner, Logger: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, fn := range change {

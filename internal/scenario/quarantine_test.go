@@ -67,7 +67,7 @@ func (w *world) asked(id session.ID) int {
 func TestE4_APoisonSessionIsQuarantined(t *testing.T) {
 	t.Parallel()
 	short := wishes
-	short.Lease = 1500 * time.Millisecond // the dead are missed three times
+	short.Lease = time.Second // the dead are missed three times
 	w := ownWith(t, short)
 	w.must(w.coordinate())
 	poison := w.root(fmt.Sprintf(`
