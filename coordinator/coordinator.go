@@ -201,8 +201,11 @@ func (c *Coordinator) append(ctx context.Context, space session.ID, ch stream.Ch
 func (c *Coordinator) appendAfter(ctx context.Context, space session.ID, tail uint64, ch stream.Change) (stream.Done, error) {
 	v := c.views.after(tail)
 	done, err := c.cfg.Log.Append(ctx, v, space, ch)
-	if err == nil {
+	switch {
+	case err == nil:
 		v.wrote(space, done)
+	case errors.Is(err, session.ErrLoss):
+		c.cfg.Logger.Error("nothing was appended", slog.String("session", string(space)), slog.Any("error", err))
 	}
 	return done, err
 }
