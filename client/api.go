@@ -231,10 +231,12 @@ type Overrides struct {
 }
 
 // ListReply holds sessions. Lost says which partitions are stopped: of their
-// sessions it holds what was mirrored before.
+// sessions it holds what was mirrored before. More says that others follow the last
+// one: a page has at most as many as were asked for, and as fit an answer.
 type ListReply struct {
 	Sessions []Summary `json:"sessions"`
 	Lost     []string  `json:"lost,omitempty"`
+	More     bool      `json:"more,omitempty"`
 }
 
 // EventsRequest reads a log from a seq on. With Wait it waits, at most so many

@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -122,9 +123,19 @@ func (c *Coordinator) tree(ctx context.Context, _ caller, in client.SessionReque
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.listReply(ctx, entries), nil, nil
+	reply, err := c.listReply(ctx, entries)
+	if err == nil && reply.More {
+		err = &client.Error{Code: client.CodeTooLarge, Session: in.ID, Message: fmt.Sprintf(
+			"the tree of %s has %d sessions, an answer holds %d of them: list it page by page, with method %s and this root",
+			in.ID.Root(), len(entries), len(reply.Sessions), client.MethodList)}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return reply, nil, nil
 }
 
+// list lists a page of sessions.
 func (c *Coordinator) list(ctx context.Context, _ caller, in client.ListRequest) (*client.ListReply, *client.Position, error) {
 	if err := c.checkList(in); err != nil {
 		return nil, nil, err
@@ -135,12 +146,18 @@ func (c *Coordinator) list(ctx context.Context, _ caller, in client.ListRequest)
 		limit = most
 	}
 	entries, err := c.cfg.Store.Sessions(sessionstore.ListOptions{
-		Root: in.Root, Parent: in.Parent, Origin: in.Origin, After: in.AfterID, Limit: limit,
+		Root: in.Root, Parent: in.Parent, Origin: in.Origin, After: in.AfterID, Limit: limit + 1,
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.listReply(ctx, entries), nil, nil
+	more := len(entries) > limit
+	reply, err := c.listReply(ctx, entries[:min(limit, len(entries))])
+	if err != nil {
+		return nil, nil, err
+	}
+	reply.More = reply.More || more
+	return reply, nil, nil
 }
 
 // checkList refuses a list that could only be empty, because it asks for what is
@@ -165,15 +182,29 @@ func (c *Coordinator) checkList(in client.ListRequest) error {
 	return notNegative("limit", in.Limit)
 }
 
-func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entry) *client.ListReply {
+// maxListed bounds the sessions of one answer, as bytes of JSON.
+const maxListed = 1 << 20
+
+// listReply holds the first of some sessions, as many as fit an answer.
+func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entry) (*client.ListReply, error) {
 	reply := &client.ListReply{Sessions: make([]client.Summary, 0, len(entries))}
 	for p := range c.cfg.Partitions {
 		if err := c.lost(p); err != nil {
 			reply.Lost = append(reply.Lost, err.Error())
 		}
 	}
+	size := 0
 	for _, e := range entries {
-		reply.Sessions = append(reply.Sessions, c.summary(ctx, e))
+		s := c.summary(ctx, e)
+		text, err := encode(s)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(text); size > maxListed && len(reply.Sessions) > 0 {
+			reply.More = true
+			break
+		}
+		reply.Sessions = append(reply.Sessions, s)
 	}
-	return reply
+	return reply, nil
 }

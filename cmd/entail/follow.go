@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/entail-fleet/entail/client"
@@ -142,16 +143,52 @@ func (f *follower) settled(tree []client.Summary) bool {
 	return true
 }
 
-// tree lists the sessions of the tree that a session is part of, the root first.
+// tree lists the sessions of the tree that a session is part of, each before those
+// below it. It is read page by page, for a tree may be larger than an answer.
 func (d *deployment) tree(ctx context.Context, id session.ID) ([]client.Summary, error) {
-	var out client.ListReply
-	if err := d.Call(ctx, client.MethodTree, client.SessionRequest{Head: d.head, ID: id}, &out); err != nil {
-		return nil, err
-	}
-	for i, s := range out.Sessions {
-		if s.Header.ID == id.Root() {
-			out.Sessions[0], out.Sessions[i] = out.Sessions[i], out.Sessions[0]
+	var all []client.Summary
+	in := client.ListRequest{Head: d.head, Root: id.Root()}
+	for more := true; more; {
+		var out client.ListReply
+		if err := d.Call(ctx, client.MethodList, in, &out); err != nil {
+			return nil, err
+		}
+		all = append(all, out.Sessions...)
+		if more = out.More; more {
+			in.AfterID = all[len(all)-1].Header.ID
 		}
 	}
-	return out.Sessions, nil
+	if !slices.ContainsFunc(all, func(s client.Summary) bool { return s.Header.ID == id }) {
+		if err := d.Call(ctx, client.MethodShow, client.SessionRequest{Head: d.head, ID: id}, nil); err != nil {
+			return nil, err
+		}
+	}
+	return preOrder(all), nil
+}
+
+// preOrder puts each session before those below it. One whose parent is not among
+// them, as that of a session without a readable header, starts a tree of its own.
+func preOrder(all []client.Summary) []client.Summary {
+	known := make(map[session.ID]bool, len(all))
+	for _, s := range all {
+		known[s.Header.ID] = true
+	}
+	below := map[session.ID][]client.Summary{}
+	for _, s := range all {
+		p := s.Header.ParentSession
+		if !known[p] || p == s.Header.ID {
+			p = ""
+		}
+		below[p] = append(below[p], s)
+	}
+	out := make([]client.Summary, 0, len(all))
+	var visit func(session.ID)
+	visit = func(parent session.ID) {
+		for _, s := range below[parent] {
+			out = append(out, s)
+			visit(s.Header.ID)
+		}
+	}
+	visit("")
+	return out
 }

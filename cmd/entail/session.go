@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -91,14 +92,7 @@ pointed at and do not drive, for want of its workspace, say.`,
 			}
 			return a.with(func(d *deployment) error {
 				in.Head = d.head
-				var out client.ListReply
-				if err := d.Call(cmd.Context(), client.MethodList, in, &out); err != nil {
-					return err
-				}
-				for _, why := range out.Lost {
-					a.printer.warn("%s", why)
-				}
-				return a.summaries(out.Sessions)
+				return a.list(cmd.Context(), d, in)
 			})
 		},
 	}
@@ -109,6 +103,35 @@ pointed at and do not drive, for want of its workspace, say.`,
 	flags.Var(newChoice(&in.Origin, session.OriginUser, session.OriginSubagent, session.OriginImport), "origin", "only sessions of this origin")
 	flags.IntVar(&in.Limit, "limit", 0, "how many at most; default 1000")
 	return cmd
+}
+
+// list writes as many sessions as are asked for, page by page: an answer holds only
+// so many.
+func (a *app) list(ctx context.Context, d *deployment, in client.ListRequest) error {
+	const usual = 1000
+	left := cmp.Or(in.Limit, usual)
+	for first := true; ; first = false {
+		in.Limit = left
+		var out client.ListReply
+		if err := d.Call(ctx, client.MethodList, in, &out); err != nil {
+			return err
+		}
+		for _, why := range out.Lost {
+			if first {
+				a.printer.warn("%s", why)
+			}
+		}
+		if err := a.summaries(out.Sessions); err != nil || !out.More {
+			return err
+		}
+		in.AfterID = out.Sessions[len(out.Sessions)-1].Header.ID
+		if left -= len(out.Sessions); left <= 0 {
+			if !a.printer.json {
+				a.printer.warn("there are more: --after %s lists those that follow", in.AfterID)
+			}
+			return nil
+		}
+	}
 }
 
 // summaries writes one line for each session.

@@ -21,6 +21,7 @@ func (w *world) send(id session.ID) error {
 // no more than what is in hand when it comes: one message of each of those clients,
 // give or take one. That is a count of messages, whatever the machine is like.
 func TestHotPartition(t *testing.T) {
+	t.Parallel()
 	const partitions, hot, clients, rounds = 8, 3, 48, 12
 	w := newWorld(t, partitions)
 	var loaded []session.ID
@@ -84,6 +85,7 @@ func TestHotPartition(t *testing.T) {
 // TestFollowersHoldUpNobody has more readers wait for events than a coordinator
 // answers requests at once. All others are answered while every one of them waits.
 func TestFollowersHoldUpNobody(t *testing.T) {
+	t.Parallel()
 	const followers, requests = 300, 20
 	w := newWorld(t, 1)
 	id, other := w.fixture.settledRoot(0, 3).id(), w.fixture.settledRoot(0, 3).id()

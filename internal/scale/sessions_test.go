@@ -20,7 +20,8 @@ type shape struct {
 }
 
 // TestManySessions writes n sessions and four times as many, measures each
-// deployment, and holds the second to the shape of the first.
+// deployment, and holds the second to the shape of the first. Alone in the process,
+// because allocations are counted.
 func TestManySessions(t *testing.T) {
 	n := setting(t, "SCALE_SESSIONS", 600)
 	events := setting(t, "SCALE_EVENTS", 20)

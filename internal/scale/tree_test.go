@@ -1,9 +1,12 @@
 package scale_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/delegation"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -15,6 +18,7 @@ const deep = 70
 // shown, explained at its depth and cancelled, and a worker ends it. One session is
 // one record of a cancel, however deep it stands.
 func TestOneLargeTree(t *testing.T) {
+	t.Parallel()
 	n := setting(t, "SCALE_TREE", 300)
 	w := newWorld(t, 1)
 	root, leaf := w.tree(n)
@@ -46,6 +50,42 @@ func TestOneLargeTree(t *testing.T) {
 	w.cancelled(c, root, n)
 }
 
+// TestAListIsAsLongAsItIs has sessions with much to say of themselves, so many that no
+// answer holds them: they are listed page by page, each once and in order, and a tree
+// of them is refused with the way to read it.
+func TestAListIsAsLongAsItIs(t *testing.T) {
+	t.Parallel()
+	const n, pad = 450, 3000
+	w := newWorld(t, 1)
+	top := w.fixture.root(0, func(r *delegation.Root) { r.Cwd += "/" + strings.Repeat("x", pad) })
+	top.open(session.ToolDelegate, n)
+	want := []session.ID{top.id()}
+	for i := range n {
+		want = append(want, top.delegate(i).id())
+	}
+	w.fixture.done()
+	w.coordinate()
+	for _, limit := range []int{0, 100} {
+		var got []session.ID
+		in, pages := client.ListRequest{Limit: limit}, 0
+		for more := true; more; pages++ {
+			out := w.list(in)
+			for _, s := range out.Sessions {
+				got = append(got, s.Header.ID)
+				in.AfterID = s.Header.ID
+			}
+			more = out.More
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) || pages < 2 {
+			t.Errorf("limit %d: %d sessions on %d pages, want %d, each once", limit, len(got), pages, len(want))
+		}
+	}
+	err := w.api.Call(t.Context(), client.MethodTree, client.SessionRequest{Head: head, ID: top.id()}, nil)
+	if client.CodeOf(err) != client.CodeTooLarge || !strings.Contains(err.Error(), client.MethodList) {
+		t.Errorf("the tree: %v, want %s with the way to read it", err, client.CodeTooLarge)
+	}
+}
+
 // cancelled cancels a tree and has a worker end it.
 func (w *world) cancelled(c *part, root session.ID, n int) {
 	t := w.t
@@ -65,20 +105,9 @@ func (w *world) cancelled(c *part, root session.ID, n int) {
 		t.Errorf("the same cancel again is %d records more", again-records)
 	}
 	k := w.work(4)
-	timed(t, "end the tree", func() {
-		eventually(t.Context(), t, "the whole tree has ended", func() bool {
-			if w.show(root).Status != client.StatusEnded {
-				return false
-			}
-			ended := 0
-			w.listAll(root, func(s client.Summary) {
-				if s.Status == client.StatusEnded {
-					ended++
-				}
-			})
-			return ended == n
-		})
-	})
+	var all []session.ID
+	w.listAll(root, func(s client.Summary) { all = append(all, s.Header.ID) })
+	timed(t, "end the tree", func() { w.ended(all) })
 	f := k.figures()
 	t.Logf("worker: RSS %s, heap %s, CPU %v, %d goroutines", mib(f.RSS), mib(f.Heap), f.CPU, f.Goroutines)
 	f = c.figures()

@@ -179,14 +179,14 @@ func (w *world) listAll(root session.ID, fn func(client.Summary)) (n int) {
 	w.t.Helper()
 	in := client.ListRequest{Root: root}
 	for {
-		page := w.list(in).Sessions
-		if len(page) == 0 {
-			return n
-		}
-		for _, s := range page {
+		out := w.list(in)
+		for _, s := range out.Sessions {
 			n++
 			fn(s)
 			in.AfterID = s.Header.ID
+		}
+		if !out.More {
+			return n
 		}
 	}
 }
