@@ -98,11 +98,36 @@ func (s *Store) partition(n int) (*partition, error) {
 	return p, nil
 }
 
+func decodeWatermark(key, value []byte) (Watermark, error) {
+	var mark Watermark
+	err := unmarshalExact(value, &mark)
+	if err == nil && len(key) != len(watermarkKey(0)) {
+		err = errors.New("it is no key")
+	}
+	if err != nil {
+		return Watermark{}, damaged("watermark", hex.EncodeToString(key), err)
+	}
+	return mark, nil
+}
+
+// unmarshalExact reads what was written of v, and nothing that would be written
+// in other bytes.
+func unmarshalExact(value []byte, v any) error {
+	if err := json.Unmarshal(value, v); err != nil {
+		return err
+	}
+	again, err := json.Marshal(v)
+	if err == nil && !bytes.Equal(again, value) {
+		err = errors.New("it is written otherwise")
+	}
+	return err
+}
+
 func (s *Store) loadWatermarks() error {
 	return scan(s.db, []byte{spaceWatermark}, nil, func(key, value []byte) error {
-		var mark Watermark
-		if err := json.Unmarshal(value, &mark); err != nil || len(key) != len(watermarkKey(0)) {
-			return damaged("watermark", hex.EncodeToString(key), err)
+		mark, err := decodeWatermark(key, value)
+		if err != nil {
+			return err
 		}
 		p, err := s.partition(int(key[1])<<8 | int(key[2]))
 		if err != nil {

@@ -42,7 +42,8 @@ func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
 	cut := false
 	number := func() uint64 {
 		n, used := binary.Uvarint(value)
-		if used <= 0 || n > uint64(len(value)) {
+		padded := used > 1 && value[used-1] == 0 // never written
+		if used <= 0 || n > uint64(len(value)) || padded {
 			cut, value = true, nil
 			return 0
 		}
@@ -62,14 +63,16 @@ func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
 	raw := session.Raw{StreamSeq: streamSeq}
 	raw.Address = session.Address{Session: session.ID(text()), Class: session.Class(text()), Creator: session.ID(text())}
 	if n := number(); n > 0 {
-		raw.Headers = make(map[string]string, n)
-		for range n {
+		raw.Headers = make(map[string]string)
+		for before := ""; n > 0 && !cut; n-- {
 			name := text()
+			cut = cut || (name <= before && len(raw.Headers) > 0) // not in their order
 			raw.Headers[name] = text()
+			before = name
 		}
 	}
 	if cut {
-		return session.Raw{}, damaged("record", streamSeq, errors.New("it is cut off"))
+		return session.Raw{}, damaged("record", streamSeq, errors.New("it is cut off or not in order"))
 	}
 	raw.Body = bytes.Clone(value)
 	return raw, nil

@@ -1,7 +1,6 @@
 package sessionstore
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -228,18 +227,21 @@ func (s *Store) Alarms(id session.ID) ([]session.Alarm, error) {
 	var out []session.Alarm
 	err := s.read(func(snap snapshot) error {
 		return scan(snap, ofSession(spaceAlarm, id), nil, func(key, value []byte) error {
-			var a storedAlarm
-			if err := json.Unmarshal(value, &a); err != nil {
-				return damaged("alarm of "+string(id), lastUint64(key), err)
-			}
-			out = append(out, session.Alarm{
-				Session: id, StreamSeq: lastUint64(key), Types: a.Types, Writer: a.Writer, Reason: errors.New(a.Reason),
-			})
-			return nil
+			a, err := decodeAlarm(id, lastUint64(key), value)
+			out = append(out, a)
+			return err
 		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read alarms of %s: %w", id, err)
 	}
 	return out, nil
+}
+
+func decodeAlarm(id session.ID, streamSeq uint64, value []byte) (session.Alarm, error) {
+	var a storedAlarm
+	if err := unmarshalExact(value, &a); err != nil {
+		return session.Alarm{}, damaged("alarm of "+string(id), streamSeq, err)
+	}
+	return session.Alarm{Session: id, StreamSeq: streamSeq, Types: a.Types, Writer: a.Writer, Reason: errors.New(a.Reason)}, nil
 }

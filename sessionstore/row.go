@@ -124,15 +124,18 @@ func readRow(r pebble.Reader, id session.ID) (out row, ok bool, err error) {
 	if err != nil {
 		return row{}, false, fmt.Errorf("read session %s: %w", id, readError(err))
 	}
+	out, err = decodeRow(id, value)
+	return out, err == nil, errors.Join(err, closer.Close())
+}
+
+// decodeRow reads a row, also one that an earlier build wrote in other bytes.
+func decodeRow(id session.ID, value []byte) (out row, err error) {
 	err = json.Unmarshal(value, &out)
-	if cerr := closer.Close(); err == nil {
-		err = cerr
-	}
 	if err == nil && out.ID != id {
 		err = fmt.Errorf("it holds %q", out.ID)
 	}
 	if err != nil {
-		return row{}, false, damaged("session", id, err)
+		return row{}, damaged("session", id, err)
 	}
-	return out, true, nil
+	return out, nil
 }
