@@ -72,7 +72,7 @@ func TestPutBacksLetNewHintsThrough(t *testing.T) {
 	t.Parallel()
 	const hints = 20_000
 	const lease = 30 * time.Second
-	chance := rand.New(rand.NewPCG(1, 2)).Float64 //nolint:gosec // a test's, the same each time
+	chance := rand.New(rand.NewPCG(1, 2)).Float64 // the same each time
 	for _, took := range []time.Duration{time.Millisecond, 40 * time.Millisecond} {
 		b := &putBack{lease: lease}
 		paced := before(hints, took, func(now time.Time, n uint64) time.Duration { return b.away(now, n, took, longestAway, chance()) })

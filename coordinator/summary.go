@@ -57,7 +57,7 @@ func (c *Coordinator) stopped(ctx context.Context, e sessionstore.Entry) string 
 	if err := e.Err(); err != nil {
 		return err.Error()
 	}
-	if err := c.lost(e.ID.Partition()); err != nil {
+	if err := c.lost(ctx, e.ID.Partition()); err != nil {
 		return err.Error()
 	}
 	why, err := c.quarantine(ctx, e.State)
@@ -189,7 +189,7 @@ const maxListed = 1 << 20
 func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entry) (*client.ListReply, error) {
 	reply := &client.ListReply{Sessions: make([]client.Summary, 0, len(entries))}
 	for p := range c.cfg.Partitions {
-		if err := c.lost(p); err != nil {
+		if err := c.lost(ctx, p); err != nil {
 			reply.Lost = append(reply.Lost, err.Error())
 		}
 	}

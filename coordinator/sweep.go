@@ -55,7 +55,7 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 }
 
 func (c *Coordinator) sweepPartition(ctx context.Context, partition int, seen map[session.ID]progress) error {
-	if err := c.lost(partition); err != nil {
+	if err := c.lost(ctx, partition); err != nil {
 		return nil //nolint:nilerr // it was said when it was found, and nothing can be written
 	}
 	runnable, err := c.cfg.Store.Runnable(partition)
@@ -184,8 +184,8 @@ func listed(values map[string][]byte) map[string]client.Alive {
 }
 
 // lost says why a partition is stopped, nil if it is not.
-func (c *Coordinator) lost(partition int) error {
-	err := c.cfg.Store.WaitFor(context.Background(), partition, 0) // does not wait
+func (c *Coordinator) lost(ctx context.Context, partition int) error {
+	err := c.cfg.Store.WaitFor(ctx, partition, 0) // which does not wait
 	if errors.Is(err, session.ErrLoss) {
 		return err
 	}

@@ -1,7 +1,6 @@
 package session_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -72,7 +71,7 @@ func TestQuarantine(t *testing.T) {
 			if got := why != ""; got != test.want {
 				t.Errorf("%s: quarantined %v (%s), want %v", test.log, got, why, test.want)
 			}
-			if test.want && !strings.Contains(why, fmt.Sprintf("%s of w1", s.Claim.Incarnation)) {
+			if test.want && !strings.Contains(why, s.Claim.Incarnation+" of w1") {
 				t.Errorf("the reason %q does not name the last incarnation", why)
 			}
 			if test.want {
