@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -85,18 +86,38 @@ func (c *Coordinator) mirror(ctx context.Context, partition int) error {
 	return err
 }
 
-// catchUp waits until every mirror has what the streams hold now.
+// catchUp waits until every mirror has what the streams hold now, or is found to be
+// of another history.
 func (c *Coordinator) catchUp(ctx context.Context) error {
 	for p := range c.cfg.Partitions {
-		info, err := c.cfg.Log.Info(ctx, p)
-		if err != nil {
-			return fmt.Errorf("catch up with partition %d: %w", p, err)
-		}
-		if err := c.cfg.Store.WaitFor(ctx, p, info.LastSeq); err != nil && !errors.Is(err, session.ErrLoss) {
+		if err := c.caughtUp(ctx, p); err != nil && !errors.Is(err, session.ErrLoss) {
 			return fmt.Errorf("catch up with partition %d: %w", p, err)
 		}
 	}
 	return nil
+}
+
+// caughtUp waits for one mirror. One that holds more than its stream, or is of
+// another stream, would be past all there is: nothing is answered from it before it
+// has said that this is a loss.
+func (c *Coordinator) caughtUp(ctx context.Context, partition int) error {
+	const look = 20 * time.Millisecond
+	for {
+		info, err := c.cfg.Log.Info(ctx, partition)
+		if err != nil {
+			return err
+		}
+		mark, held := c.cfg.Store.Watermark(partition)
+		if !held || mark.Incarnation == info.Incarnation && mark.Seq <= info.LastSeq {
+			return c.cfg.Store.WaitFor(ctx, partition, info.LastSeq)
+		}
+		if err := c.cfg.Store.WaitFor(ctx, partition, 0); err != nil { // does not wait
+			return err
+		}
+		if !delay.For(ctx, look) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // loadSettings reads the deployment's settings. Who provisions a deployment
