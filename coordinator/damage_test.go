@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
 
 	"github.com/entail-fleet/entail/agent"
@@ -35,6 +36,7 @@ type site struct {
 	dir    string // of the broker
 	ids    []broker.Identity
 	broker natstest.Server
+	conn   func(broker.Role, string) *nats.Conn
 	said   *safeBuffer // what the running coordinator logs
 	store  *sessionstore.Store
 	api    *client.Client
@@ -78,14 +80,24 @@ func (s *site) must(err error) {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{t: t, dir: t.TempDir(), ids: natstest.Identities(t)}
+	s.conn = func(role broker.Role, name string) *nats.Conn { return s.broker.Conn(t, role, name) }
 	s.startBroker()
+	s.fill(1)
+	s.must(s.broker.Close())
+	return s
+}
+
+// fill provisions a deployment and writes to it.
+func (s *site) fill(replicas int) {
+	t := s.t
+	t.Helper()
 	// A stream with so little room has blocks of 32 kB.
-	log, err := stream.New(s.broker.Conn(t, broker.Provisioner, "provisioner"), stream.Config{Partitions: 2, MaxBytes: 120_000})
+	log, err := stream.New(s.conn(broker.Provisioner, "provisioner"), stream.Config{Partitions: 2, MaxBytes: 120_000, Replicas: replicas})
 	s.must(err)
 	s.must(log.Provision(t.Context(), stream.ProvisionConfig{AckWait: time.Second, SettingsBytes: 1 << 20, LiveBytes: 1 << 20}))
 	stored, err := policy.DefaultSettings().Encode()
 	s.must(err)
-	set, err := stream.New(s.broker.Conn(t, broker.Coordinator, "coordinator"), stream.Config{})
+	set, err := stream.New(s.conn(broker.Coordinator, "coordinator"), stream.Config{})
 	s.must(err)
 	_, err = set.Settings().Update(t.Context(), stored, 0)
 	s.must(err)
@@ -99,8 +111,6 @@ func newSite(t *testing.T) *site {
 	}
 	s.caughtUp()
 	s.stop()
-	s.must(s.broker.Close())
-	return s
 }
 
 // mirror is where the mirror is kept that had followed.
@@ -122,7 +132,7 @@ func (s *site) coordinate(mirror string) {
 	logger := slog.New(slog.NewTextHandler(s.said, nil))
 	store, err := sessionstore.Open(sessionstore.Config{Dir: mirror, Interval: 50 * time.Millisecond, Logger: logger})
 	s.must(err)
-	nc := s.broker.Conn(t, broker.Coordinator, "coordinator")
+	nc := s.conn(broker.Coordinator, "coordinator")
 	log, err := stream.New(nc, stream.Config{Partitions: 2, Witness: store, Poll: 20 * time.Millisecond, Timeout: 300 * time.Millisecond})
 	s.must(err)
 	c, err := coordinator.New(coordinator.Config{
@@ -148,8 +158,8 @@ func (s *site) coordinate(mirror string) {
 		t.Fatal("the coordinator is not ready")
 	}
 	s.store = store
-	s.api = client.New(s.broker.Conn(t, broker.Client, "client"), client.Config{Token: adminToken, Timeout: 5 * time.Second})
-	wc := s.broker.Conn(t, broker.Worker, "w1")
+	s.api = client.New(s.conn(broker.Client, "client"), client.Config{Token: adminToken, Timeout: 5 * time.Second})
+	wc := s.conn(broker.Worker, "w1")
 	s.log, err = stream.New(wc, stream.Config{
 		Partitions: 2, Witness: agent.Witness{Client: client.New(wc, client.Config{Worker: "w1", Timeout: 5 * time.Second})},
 		Timeout: 300 * time.Millisecond, Writer: session.Writer{Component: "worker", Instance: "w1", Incarnation: "i1"},
@@ -313,10 +323,10 @@ func (s *site) find(store damage.Store, place func(damage.Record) bool) damage.R
 	return found
 }
 
-// flip turns over one bit of a record, and reads it back.
-func (s *site) flip(place func(damage.Record) bool, part damage.Part, index bool) damage.Record {
+// flip turns over one bit of a record in a stopped server's store, and reads it back.
+func (s *site) flip(dir string, place func(damage.Record) bool, part damage.Part, index bool) damage.Record {
 	s.t.Helper()
-	store, err := damage.Open(s.dir, stream.StreamName(0))
+	store, err := damage.Open(dir, stream.StreamName(0))
 	s.must(err)
 	r := s.find(store, place)
 	bit, err := r.Bit(part)
@@ -405,7 +415,7 @@ func TestDamage(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/new mirror %v", tt.name, fresh), func(t *testing.T) {
 				t.Parallel()
 				s := newSite(t)
-				s.flip(tt.place(s), tt.part, tt.index)
+				s.flip(s.dir, tt.place(s), tt.part, tt.index)
 				s.startBroker()
 				mirror := s.mirror()
 				if fresh {
@@ -435,7 +445,7 @@ func TestDamage(t *testing.T) {
 func TestDamageThatIsFoundWhileRunning(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.flip(old(s), damage.Length, true)
+	s.flip(s.dir, old(s), damage.Length, true)
 	s.startBroker()
 	s.coordinate(s.mirror())
 	s.stopped("busy")
@@ -450,7 +460,7 @@ func TestDamageThatIsFoundWhileRunning(t *testing.T) {
 func TestDamageAndRegrowth(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	lost := s.flip(busyLast(s), damage.Body, false)
+	lost := s.flip(s.dir, busyLast(s), damage.Body, false)
 	s.startBroker()
 	s.coordinate(t.TempDir())
 	if end := s.end(); end != lost.Seq-1 {
@@ -524,12 +534,12 @@ func (b bare) Info(ctx context.Context, partition int) (incarnation string, firs
 func TestDamageNeedsALookAtHoles(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	s.flip(old(s), damage.Body, false)
+	s.flip(s.dir, old(s), damage.Body, false)
 	s.startBroker()
 	store, err := sessionstore.Open(sessionstore.Config{Dir: s.mirror()})
 	s.must(err)
 	defer func() { s.must(store.Close()) }()
-	log, err := stream.New(s.broker.Conn(t, broker.Coordinator, "coordinator"), stream.Config{Partitions: 2})
+	log, err := stream.New(s.conn(broker.Coordinator, "coordinator"), stream.Config{Partitions: 2})
 	s.must(err)
 	info, err := log.Info(t.Context(), 0)
 	s.must(err)
