@@ -179,7 +179,8 @@ func (r *faultRun) run() string {
 	t := r.t
 	done := make(chan error, 1)
 	go func() { done <- r.mirror() }()
-	image, how := r.f.mem, nothing
+	how := nothing
+	var image *vfs.MemFS
 	select {
 	case err := <-done:
 		if err != nil {

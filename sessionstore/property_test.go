@@ -73,6 +73,9 @@ func feedRandomly(t *rapid.T, cfg sessionstore.Config, raws []session.Raw) *sess
 	for at := 0; at < len(raws); {
 		next := min(len(raws), at+rapid.IntRange(1, 20).Draw(t, "batch"))
 		from := max(0, at-rapid.IntRange(0, 5).Draw(t, "again"))
+		if rapid.IntRange(0, 15).Draw(t, "all again") == 0 {
+			from = 0
+		}
 		if err := s.Apply(0, incarnation, raws[from:next]); err != nil {
 			t.Fatalf("apply: %v", err)
 		}
