@@ -7,11 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"regexp"
 	"strings"
 	"time"
+
+	jsonv2 "github.com/go-json-experiment/json"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
@@ -42,18 +43,15 @@ type delegation struct {
 // maxTimeout bounds what a call may take.
 const maxTimeout = time.Hour
 
-// strict decodes arguments into v: one object, known keys, right types.
+// strict decodes arguments into v: one object, keys as the schema spells them and
+// each once, right types. Whatever passes has one normal form: a key in another case
+// would have told a repeat of a refused call from the call (SPEC 5.8).
 func strict(raw string, v any) error {
 	if strings.TrimSpace(raw) == "" {
 		raw = "{}"
 	}
-	dec := json.NewDecoder(strings.NewReader(raw))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(v); err != nil {
+	if err := jsonv2.Unmarshal([]byte(raw), v, jsonv2.RejectUnknownMembers(true)); err != nil {
 		return fmt.Errorf("the arguments are not as the tool's schema says: %w", err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("the arguments are not as the tool's schema says: something follows the object")
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ var rules = map[string]rule{
 	"stream":       {project: []string{"session"}, thirdParty: []string{natsGo, "github.com/synadia-io/orbit.go/jetstreamext", xsync}},
 	"sessionstore": {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
 	"delegation":   {project: []string{"session", "policy"}, thirdParty: []string{jsonV2}},
-	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync}},
+	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync, jsonV2}},
 	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
 	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, jsonV2, "github.com/invopop/jsonschema"}},
 	"client":       {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid, jsonV2}},
