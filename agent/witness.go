@@ -22,18 +22,23 @@ var _ stream.TailWitness = Witness{}
 func (w Witness) Empty(ctx context.Context, id session.ID, past uint64) error {
 	req := client.EmptyRequest{Head: client.Head{Version: client.APIVersion}, Session: id, Past: past}
 	err := w.Client.Call(ctx, client.MethodEmpty, req, nil)
-	switch client.CodeOf(err) {
-	case client.CodeConflict: // which has no tail
+	if client.CodeOf(err) == client.CodeConflict { // which has no tail
 		if beyond := w.Beyond(ctx, id, 0); beyond != nil {
 			return beyond
 		}
-	case client.CodeLoss:
-		err = fmt.Errorf("%w: %w", session.ErrLoss, err)
 	}
 	if err != nil {
-		return fmt.Errorf("ask whether %s is empty: %w", id, err)
+		return fmt.Errorf("ask whether %s is empty: %w", id, lossIn(err))
 	}
 	return nil
+}
+
+// lossIn makes a loss of an answer that says so.
+func lossIn(err error) error {
+	if client.CodeOf(err) == client.CodeLoss {
+		return fmt.Errorf("%w: %w", session.ErrLoss, err)
+	}
+	return err
 }
 
 // Beyond implements [stream.TailWitness]. A mirror that does not know the session
@@ -42,14 +47,11 @@ func (w Witness) Beyond(ctx context.Context, id session.ID, tail uint64) error {
 	req := client.ColdRequest{Head: client.Head{Version: client.APIVersion}, ID: id, After: tail}
 	var reply client.ColdReply
 	err := w.Client.Call(ctx, client.MethodCold, req, &reply)
-	switch client.CodeOf(err) {
-	case client.CodeNotFound:
+	if client.CodeOf(err) == client.CodeNotFound {
 		return nil
-	case client.CodeLoss:
-		return fmt.Errorf("ask what a mirror holds of %s: %w: %w", id, session.ErrLoss, err)
 	}
 	if err != nil {
-		return fmt.Errorf("ask what a mirror holds of %s: %w", id, err)
+		return fmt.Errorf("ask what a mirror holds of %s: %w", id, lossIn(err))
 	}
 	held := tail
 	err = client.Unpack(reply.Records, func(raw session.Raw) error {

@@ -155,7 +155,7 @@ func claim(t *testing.T, epoch uint64) stream.Change {
 		Epoch: func(v session.View) uint64 { return v.State.Epoch + 1 },
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			return []session.Draft{{Payload: &session.Claim{
-				Epoch: v.State.Epoch + 1, Worker: "w1", Incarnation: fmt.Sprint(epoch), Cause: session.CauseStart,
+				Epoch: v.State.Epoch + 1, Worker: "w1", Incarnation: strconv.FormatUint(epoch, 10), Cause: session.CauseStart,
 			}}}, nil
 		},
 	}
@@ -277,7 +277,7 @@ func TestRestartIsNoDamage(t *testing.T) {
 	d.start()
 	l, fresh := d.log()
 	for i, v := range []stream.Viewer{remembering(v, l), fresh} {
-		if _, err := l.Append(t.Context(), v, id, nudge(fmt.Sprint(i))); err != nil {
+		if _, err := l.Append(t.Context(), v, id, nudge(strconv.Itoa(i))); err != nil {
 			t.Errorf("view %d: %v", i, err)
 		}
 	}

@@ -45,7 +45,7 @@ func (v Liveness) Delete(ctx context.Context, worker string) error {
 func (v Liveness) All(ctx context.Context) (map[string][]byte, error) {
 	out := make(map[string][]byte)
 	prefix := bucketKey(liveBucket, "")
-	_, err := v.log.pages(ctx, bucketStream(liveBucket), bucketKey(liveBucket, ">"), 0, func(m message) error {
+	err := v.log.pages(ctx, bucketStream(liveBucket), bucketKey(liveBucket, ">"), func(m message) error {
 		worker := strings.TrimPrefix(m.subject, prefix)
 		if delete(out, worker); len(m.header[headerOperation]) == 0 {
 			out[worker] = m.data

@@ -129,19 +129,20 @@ const (
 	pageBytes    = 1 << 20
 )
 
-// pages reads forward what stands under a filter after a sequence, by direct
-// gets, until there is nothing left. It returns the last sequence it read.
-func (l *Log) pages(ctx context.Context, stream, filter string, after uint64, fn func(message) error) (uint64, error) {
-	for {
+// pages reads forward what stands under a filter, by direct
+// gets, until there is nothing left.
+func (l *Log) pages(ctx context.Context, stream, filter string, fn func(message) error) error {
+	for after := uint64(0); ; {
 		last, err := l.page(ctx, stream, filter, after, 0, fn)
-		after = max(after, last.seq)
 		if err != nil || last.last {
-			return after, err
+			return err
 		}
+		after = max(after, last.seq)
 	}
 }
 
-// whole is pages of a partition, where nothing is ever deleted. A server passes
+// whole is pages of a partition after a sequence, and returns the last sequence that
+// fn was given. Nothing is ever deleted there. A server passes
 // over a message that it cannot read any more, and counts it all the same: what is
 // counted and never comes is a loss (internal/damage), found before fn is given
 // what stands around it. Where copies of the stream answer by turns, one may count

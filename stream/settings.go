@@ -88,7 +88,7 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 // History returns the last revisions of the deployment's settings, oldest first.
 func (s Settings) History(ctx context.Context) ([]Setting, error) {
 	var out []Setting
-	_, err := s.log.pages(ctx, bucketStream(settingsBucket), bucketKey(settingsBucket, deploymentKey), 0, func(m message) error {
+	err := s.log.pages(ctx, bucketStream(settingsBucket), bucketKey(settingsBucket, deploymentKey), func(m message) error {
 		out = append(out, Setting{Value: m.data, Revision: m.seq, Time: m.time})
 		return nil
 	})

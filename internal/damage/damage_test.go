@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"strconv"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -40,7 +41,7 @@ func stored(t *testing.T, n int) damage.Store {
 		t.Fatal(err)
 	}
 	for i := range n {
-		m := &nats.Msg{Subject: subject, Header: nats.Header{"Entail-Seq": {fmt.Sprint(i)}}, Data: fmt.Appendf(nil, "message %d", i)}
+		m := &nats.Msg{Subject: subject, Header: nats.Header{"Entail-Seq": {strconv.Itoa(i)}}, Data: fmt.Appendf(nil, "message %d", i)}
 		if _, err := js.PublishMsg(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
