@@ -2,6 +2,7 @@ package scale_test
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func (f *fixture) publish(space session.ID, tail uint64, r session.Record) uint6
 	body, err := r.Encode(func(name, value string) { m.Header[name] = []string{value} })
 	f.must(err)
 	m.Data = body
-	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{fmt.Sprint(tail)}
+	m.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(tail, 10)}
 	m.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{stream.TailFilter(space)}
 	if len(f.way) >= inFlight {
 		f.arrive(inFlight / 2)

@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,6 +118,14 @@ func bePart(ctx context.Context, role string, in io.Reader, out io.Writer) error
 	}[role]
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	asked := make(chan struct{}) // sent for each line, closed at their end
+	go func() {
+		defer close(asked)
+		defer cancel() // also while it begins
+		for lines.Scan() {
+			asked <- struct{}{}
+		}
+	}()
 	var sent published
 	nc, end, err := begin(ctx, o, nats.SetCustomDialer(&sent))
 	if err != nil {
@@ -124,15 +133,11 @@ func bePart(ctx context.Context, role string, in io.Reader, out io.Writer) error
 	}
 	took := time.Since(start)
 	enc := json.NewEncoder(out)
-	for {
+	for ok := true; ok; _, ok = <-asked {
 		if err := enc.Encode(measure(nc, &sent, took)); err != nil {
 			return err
 		}
-		if !lines.Scan() {
-			break
-		}
 	}
-	cancel()
 	return end()
 }
 
@@ -192,7 +197,7 @@ type counted struct {
 // Write implements net.Conn. What is looked for may come in two parts.
 func (c counted) Write(b []byte) (int, error) {
 	c.to.mu.Lock()
-	all := append(c.to.part, b...)
+	all := slices.Concat(c.to.part, b)
 	c.to.n.Add(uint64(bytes.Count(all, recordSent)))
 	c.to.part = bytes.Clone(all[max(0, len(all)-len(recordSent)+1):])
 	c.to.mu.Unlock()
@@ -252,7 +257,7 @@ func beCoordinator(ctx context.Context, o order, opts ...nats.Option) (*nats.Con
 	case <-c.Ready():
 		return nc, end, nil
 	case err := <-ended:
-		return nil, nil, err
+		return nil, nil, errors.Join(errors.New("it ended before it was ready"), err)
 	}
 }
 

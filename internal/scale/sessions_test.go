@@ -94,6 +94,8 @@ func measureSessions(t *testing.T, n, events int) shape {
 	out.counts["goroutines of a worker"] = float64(k.ready.Goroutines)
 	out.counts["consumers"] = float64(w.consumers())
 	t.Logf("worker: RSS %s, heap %s, %d goroutines; %d consumers", mib(k.ready.RSS), mib(k.ready.Heap), k.ready.Goroutines, w.consumers())
+	full = w.broker.figures()
+	t.Logf("broker, after all this: RSS %s, heap %s, %s a session", mib(full.RSS), mib(full.Heap), per(full.Heap, n))
 	if got := w.consumers(); got != 2 {
 		t.Errorf("%d consumers, want the work queue and the coordinator's", got)
 	}
