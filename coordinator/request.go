@@ -62,11 +62,8 @@ func in(p jsontext.Pointer) string {
 func dotted(p jsontext.Pointer) string { return strings.Join(slices.Collect(p.Tokens()), ".") }
 
 func kindName(k jsontext.Kind) string {
-	switch k {
-	case '{':
-		return "object"
-	case '[':
-		return "array"
+	if name, ok := map[jsontext.Kind]string{'{': "object", '[': "array"}[k]; ok {
+		return name
 	}
 	return k.String()
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,7 @@ func (c *cluster) start(ctx context.Context, dir string) error {
 		}
 		ids = append(ids, id)
 	}
-	ports, err := freePorts(nodes)
+	ports, err := freePorts(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -122,15 +123,19 @@ func (c *cluster) Close() error {
 }
 
 // freePorts finds ports of 127.0.0.1 that nobody listens on.
-func freePorts(n int) ([]int, error) {
-	var ports []int
+func freePorts(ctx context.Context, n int) (ports []int, err error) {
 	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
+		l, lerr := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+		if lerr != nil {
+			return nil, errors.Join(err, lerr)
 		}
-		defer l.Close() //nolint:revive // all at once, so that none is given out twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		// All end at once, so that none is given out twice.
+		defer func() { err = errors.Join(err, l.Close()) }()
+		at, perr := netip.ParseAddrPort(l.Addr().String())
+		if perr != nil {
+			return nil, errors.Join(err, perr)
+		}
+		ports = append(ports, int(at.Port()))
 	}
 	return ports, nil
 }

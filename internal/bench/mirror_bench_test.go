@@ -20,7 +20,7 @@ func BenchmarkIngest(b *testing.B) {
 	dir := 0
 	b.ReportAllocs()
 	b.ResetTimer()
-	for n := uint64(0); n < uint64(b.N); n += info.LastSeq { //nolint:gosec // not negative
+	for n := uint64(0); n < uint64(b.N); n += info.LastSeq {
 		dir++
 		if _, err := mirror(b.Context(), log, filepath.Join(g.dir, fmt.Sprint("mirror", dir)), info.LastSeq); err != nil {
 			b.Fatal(err)

@@ -81,7 +81,7 @@ type fleet struct {
 	stop func() error
 }
 
-const benchToken = "bench-token" //nolint:gosec // of a server that lives for a minute
+const benchToken = "bench-token" // of a server that lives for a minute
 
 func (g *ground) fleet(ctx context.Context) (f fleet, err error) {
 	f.work = filepath.Join(g.dir, "work")
