@@ -1,10 +1,10 @@
 package natstest
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
@@ -14,10 +14,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go"
-
-	"github.com/entail-fleet/entail/broker"
 )
 
 // Nodes is the number of servers of a cluster.
@@ -29,22 +25,24 @@ const patience = 60 * time.Second
 
 // ClusterConfig says how a cluster for tests differs from a fleet's.
 type ClusterConfig struct {
-	// Partitions is the deployment's partition count. Default 1.
+	// Partitions is the partition count of each deployment. Default 1.
 	Partitions int
+	// Deployments is how many may share the servers, see [Cluster.Next]. Default 1.
+	Deployments int
 	// Cuttable puts a [Proxy] into every route, so that Isolate works. It makes
 	// each append slower by a hop: leave it out where time is measured.
 	Cuttable bool
 }
 
 // Cluster is three nats-servers on 127.0.0.1 that end with their test. They run on
-// deploy/nats.conf, so with a fleet's limits, accounts and sync level; beside the
-// identities of [Identities] they know one more, which may do everything and which
-// the cluster itself uses.
+// deploy/nats.conf, so with a fleet's limits, accounts and sync level. The
+// deployment that it embeds is the first of those that share the servers.
 type Cluster struct {
-	ids      []broker.Identity
-	operator *nats.Conn
-	nodes    [Nodes]*node
-	routes   [Nodes][Nodes]*Proxy // from, to; nil unless cuttable
+	*Deployment
+	nodes  [Nodes]*node
+	routes [Nodes][Nodes]*Proxy // from, to; nil unless cuttable
+	all    []*Deployment
+	next   atomic.Int64 // the last of all that was handed out
 }
 
 // node is one server: its files, its ports and, while it runs, its running.
@@ -78,14 +76,11 @@ func StartClusterConfig(t testing.TB, cfg ClusterConfig) *Cluster {
 
 func startNodes(t testing.TB, cfg ClusterConfig, start func(*node) (running, error)) *Cluster {
 	t.Helper()
-	if cfg.Partitions == 0 {
-		cfg.Partitions = 1
+	c := &Cluster{}
+	for i := range max(cfg.Deployments, 1) {
+		c.all = append(c.all, newDeployment(t, c, i))
 	}
-	c := &Cluster{ids: Identities(t)}
-	operator, err := broker.NewIdentity(broker.Coordinator, "operator")
-	if err != nil {
-		t.Fatalf("make an identity: %v", err)
-	}
+	c.Deployment = c.all[0]
 	ports := freePorts(t, 2*Nodes)
 	for i := range c.nodes {
 		c.nodes[i] = &node{
@@ -93,30 +88,34 @@ func startNodes(t testing.TB, cfg ClusterConfig, start func(*node) (running, err
 			port: ports[2*i], routed: ports[2*i+1], start: start,
 		}
 	}
-	c.write(t, cfg, operator)
+	c.write(t, cfg)
 	t.Cleanup(func() { c.end(t) })
 	for i := range c.nodes {
 		c.Start(t, i)
-	}
-	creds := credentials(c.urls(), operator)
-	if c.operator, err = nats.Connect(creds.URL, creds.Options()...); err != nil {
-		t.Fatalf("connect to the cluster: %v", err)
 	}
 	c.awaitStreams(t)
 	return c
 }
 
+// Next hands out a deployment that nobody has yet. What a test does to its streams
+// and their leaders, the others do not see; what it does to servers they do.
+func (c *Cluster) Next(t testing.TB) *Deployment {
+	t.Helper()
+	i := int(c.next.Add(1))
+	if i >= len(c.all) {
+		t.Fatalf("the cluster has %d deployments, and all are taken", len(c.all))
+	}
+	return c.all[i]
+}
+
 // write makes the files of every server, as a fleet's are laid out.
-func (c *Cluster) write(t testing.TB, cfg ClusterConfig, operator broker.Identity) {
+func (c *Cluster) write(t testing.TB, cfg ClusterConfig) {
 	t.Helper()
 	shipped, err := os.ReadFile(filepath.Join(moduleRoot(t), "deploy", "nats.conf"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	access, err := accounts(c.ids, operator, cfg.Partitions)
-	if err != nil {
-		t.Fatalf("render the accounts: %v", err)
-	}
+	access := c.accounts(t, max(cfg.Partitions, 1))
 	for i, n := range c.nodes {
 		text := string(shipped)
 		for old, own := range map[string]string{
@@ -167,72 +166,23 @@ func (c *Cluster) cluster(t testing.TB, from int, cuttable bool) map[string]any 
 	return out
 }
 
-// accounts renders a fleet's accounts with one user more, who may do everything
-// that the account of the logs may.
-func accounts(ids []broker.Identity, operator broker.Identity, partitions int) ([]byte, error) {
-	text, err := broker.ServerConfig(ids, partitions)
-	if err != nil {
-		return nil, err
-	}
-	var conf struct {
-		Accounts map[string]map[string]any `json:"accounts"`
-	}
-	if err := json.Unmarshal(text, &conf); err != nil {
-		return nil, err
-	}
-	logs := conf.Accounts[logAccount]
-	users, ok := logs["users"].([]any)
-	key, err := operator.PublicKey()
-	if !ok || err != nil {
-		return nil, errors.Join(errors.New("the account of the logs has no users"), err)
-	}
-	logs["users"] = append(users, map[string]string{"nkey": key})
-	text, err = json.Marshal(conf)
-	// nats-server's parser knows no \u escapes.
-	return []byte(strings.ReplaceAll(string(text), `\u003e`, ">")), err
-}
-
-// logAccount is the account of JetStream.
-const logAccount = "ENTAIL"
-
-// Conn connects to all three servers as an identity until the test ends. Options
-// come after the identity's own.
-func (c *Cluster) Conn(t testing.TB, role broker.Role, name string, opts ...nats.Option) *nats.Conn {
+// accounts renders those of every deployment.
+func (c *Cluster) accounts(t testing.TB, partitions int) []byte {
 	t.Helper()
-	return c.ConnURL(t, c.urls(), role, name, opts...)
-}
-
-// ConnTo is Conn to the i-th server and no other.
-func (c *Cluster) ConnTo(t testing.TB, i int, role broker.Role, name string, opts ...nats.Option) *nats.Conn {
-	t.Helper()
-	return c.ConnURL(t, c.URL(i), role, name, append([]nats.Option{nats.IgnoreDiscoveredServers()}, opts...)...)
-}
-
-// ConnURL is Conn to addresses of its own, such as a proxy's.
-func (c *Cluster) ConnURL(t testing.TB, url string, role broker.Role, name string, opts ...nats.Option) *nats.Conn {
-	t.Helper()
-	creds, ok := c.Credentials(role, name)
-	if !ok {
-		t.Fatalf("the cluster knows no %s %q", role, name)
-	}
-	return connect(t, url, creds, opts)
-}
-
-// Credentials returns what the identity of that role and name connects to the
-// cluster with, and whether the servers know it.
-func (c *Cluster) Credentials(role broker.Role, name string) (broker.Credentials, bool) {
-	for _, id := range c.ids {
-		if id.Role == role && id.Name == name {
-			return credentials(c.urls(), id), true
+	all := map[string]json.RawMessage{}
+	for _, d := range c.all {
+		own, err := d.accounts(partitions)
+		if err != nil {
+			t.Fatalf("render the accounts: %v", err)
 		}
+		maps.Copy(all, own)
 	}
-	return broker.Credentials{}, false
-}
-
-// Keys is [Server.Keys] for the cluster.
-func (c *Cluster) Keys(t testing.TB) string {
-	t.Helper()
-	return writeKeys(t, c.Credentials)
+	text, err := json.Marshal(map[string]any{"accounts": all})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// nats-server's parser knows no \u escapes.
+	return bytes.ReplaceAll(text, []byte(`\u003e`), []byte(">"))
 }
 
 // URL is the address of the i-th server.
@@ -244,90 +194,6 @@ func (c *Cluster) urls() string {
 		all = append(all, c.URL(i))
 	}
 	return strings.Join(all, ",")
-}
-
-// Leader waits until a stream has a leader and returns which server it is.
-func (c *Cluster) Leader(t testing.TB, stream string) int {
-	t.Helper()
-	return c.leader(t, "STREAM.INFO."+stream)
-}
-
-// ConsumerLeader waits until a consumer has a leader and returns which server it
-// is. A consumer of one replica has its only server for a leader.
-func (c *Cluster) ConsumerLeader(t testing.TB, stream, consumer string) int {
-	t.Helper()
-	return c.leader(t, "CONSUMER.INFO."+stream+"."+consumer)
-}
-
-func (c *Cluster) leader(t testing.TB, ask string) int {
-	t.Helper()
-	found := -1
-	await(t, "a leader for "+ask, func() error {
-		var info struct {
-			Cluster struct {
-				Leader string `json:"leader"`
-			} `json:"cluster"`
-		}
-		if err := c.ask(t, ask, nil, &info); err != nil {
-			return err
-		}
-		for i, n := range c.nodes {
-			if n.name == info.Cluster.Leader {
-				found = i
-				return nil
-			}
-		}
-		return fmt.Errorf("it is %q", info.Cluster.Leader)
-	})
-	return found
-}
-
-// StepDown makes a stream's leader hand over, and returns when another one leads.
-func (c *Cluster) StepDown(t testing.TB, stream string) {
-	t.Helper()
-	before := c.Leader(t, stream)
-	await(t, "another leader for "+stream, func() error {
-		if err := c.ask(t, "STREAM.LEADER.STEPDOWN."+stream, nil, nil); err != nil {
-			return err
-		}
-		if c.Leader(t, stream) == before {
-			return errors.New("it is the same again")
-		}
-		return nil
-	})
-}
-
-// ask makes a request of JetStream's API with every right.
-func (c *Cluster) ask(t testing.TB, what string, request, answer any) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	var body []byte
-	if request != nil {
-		var err error
-		if body, err = json.Marshal(request); err != nil {
-			return err
-		}
-	}
-	reply, err := c.operator.RequestWithContext(ctx, "$JS.API."+what, body)
-	if err != nil {
-		return err
-	}
-	var failed struct {
-		Error *struct {
-			Description string `json:"description"`
-		} `json:"error"`
-	}
-	if err := json.Unmarshal(reply.Data, &failed); err != nil {
-		return err
-	}
-	if failed.Error != nil {
-		return errors.New(failed.Error.Description)
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(reply.Data, answer)
 }
 
 // awaitStreams makes a stream of three replicas and takes it away again.
@@ -379,8 +245,8 @@ func (c *Cluster) down(t testing.TB, i int, how func(running) error) {
 	}
 }
 
-// Isolate cuts the i-th server off from the other two; its clients still reach
-// it. The cluster must be Cuttable.
+// Isolate ends the routes of the i-th server and lets nothing through new ones; its
+// clients still reach it. The cluster must be Cuttable.
 func (c *Cluster) Isolate(t testing.TB, i int) {
 	t.Helper()
 	for j := range c.nodes {
@@ -390,8 +256,10 @@ func (c *Cluster) Isolate(t testing.TB, i int) {
 		if c.routes[i][j] == nil {
 			t.Fatal("the cluster is not cuttable")
 		}
-		c.routes[i][j].Drop()
-		c.routes[j][i].Drop()
+		for _, route := range []*Proxy{c.routes[i][j], c.routes[j][i]} {
+			route.Drop()
+			route.Cut()
+		}
 	}
 }
 
@@ -407,8 +275,8 @@ func (c *Cluster) Heal(i int) {
 
 func (c *Cluster) end(t testing.TB) {
 	t.Helper()
-	if c.operator != nil {
-		c.operator.Close()
+	for _, d := range c.all {
+		d.close()
 	}
 	for _, n := range c.nodes {
 		if n.running == nil {
