@@ -117,11 +117,18 @@ func notWhole(v session.View, reason error) error {
 
 // lost asks the leader whether a session's tail is lower than one that was seen.
 func (l *Log) lost(ctx context.Context, id session.ID, next session.Seq, seen uint64) error {
-	last, err := l.Last(ctx, id)
-	if err == nil && shortened(seen, last.StreamSeq) {
-		err = lossOf(id, next, seen, last.StreamSeq)
+	for behind := (lag{}); ; {
+		last, err := l.Last(ctx, id)
+		switch {
+		case err != nil || !shortened(seen, last.StreamSeq):
+			return err
+		case behind.wait(ctx, l.cfg.Timeout):
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		default:
+			return lossOf(id, next, seen, last.StreamSeq)
+		}
 	}
-	return err
 }
 
 // lostGenesis says what it is that a genesis which was folded cannot be read.

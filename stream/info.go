@@ -55,16 +55,18 @@ func (l *Log) Full(ctx context.Context, partition int) (bool, error) {
 }
 
 func (l *Log) info(ctx context.Context, partition int, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
-	defer cancel()
-	s, err := l.js.Stream(ctx, StreamName(partition))
-	if err == nil && len(opts) == 0 {
-		return s.CachedInfo(), nil // of the request just made
-	}
 	var i *jetstream.StreamInfo
-	if err == nil {
-		i, err = s.Info(ctx, opts...)
-	}
+	err := l.persist(ctx, func(ctx context.Context) error {
+		s, err := l.js.Stream(ctx, StreamName(partition))
+		switch {
+		case err != nil:
+		case len(opts) == 0:
+			i = s.CachedInfo() // of the request just made
+		default:
+			i, err = s.Info(ctx, opts...)
+		}
+		return unanswered(err)
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = fmt.Errorf("%w: %w", session.ErrNotFound, err)
 	}

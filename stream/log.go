@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -30,8 +31,13 @@ type Config struct {
 	Budget time.Duration
 	// Poll is how often watches of settings and liveness look. Default 1s.
 	Poll time.Duration
+	// Silence is how long a delivery or the work queue may give no sign before it is
+	// asked for again; at least 1s. Default 2s.
+	Silence time.Duration
 	// Writer is what records say of who wrote them.
 	Writer session.Writer
+	// Logger receives a warning for each delivery that fell silent. Default nowhere.
+	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
@@ -53,6 +59,12 @@ func (c Config) withDefaults() Config {
 	if c.Poll == 0 {
 		c.Poll = time.Second
 	}
+	if c.Silence == 0 {
+		c.Silence = 2 * time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 	return c
 }
 
@@ -67,6 +79,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("max bytes %d is negative", c.MaxBytes)
 	case c.Timeout < 0 || c.Budget < 0 || c.Poll < 0:
 		return fmt.Errorf("timeout %v, budget %v and poll %v cannot be negative", c.Timeout, c.Budget, c.Poll)
+	case c.Silence != 0 && c.Silence < time.Second:
+		return fmt.Errorf("silence %v is below the 1s that the server's signs need", c.Silence)
 	}
 	return nil
 }

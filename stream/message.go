@@ -75,15 +75,22 @@ func (l *Log) get(ctx context.Context, stream string, r getRequest) (message, er
 	if err != nil {
 		return message{}, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
-	defer cancel()
+	var m message
+	err = l.persist(ctx, func(ctx context.Context) error {
+		m, err = l.getOnce(ctx, stream, body)
+		return err
+	})
+	return m, err
+}
+
+func (l *Log) getOnce(ctx context.Context, stream string, body []byte) (message, error) {
 	reply, err := l.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, body)
 	if err != nil {
-		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+		return message{}, fmt.Errorf("read stream %s: %w", stream, unanswered(err))
 	}
 	m, err := readGet(reply.Data)
 	if err != nil && !errors.Is(err, session.ErrNotFound) {
-		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+		return message{}, fmt.Errorf("read stream %s: %w", stream, unanswered(err))
 	}
 	return m, err
 }
@@ -206,9 +213,16 @@ func (l *Log) short(ctx context.Context, partition int, owed error) error {
 // page reads one page and returns its last message, with last set when there is
 // nothing after it. Owed is how many messages there must be, else the page is not
 // read and the error is errOwed.
-func (l *Log) page(ctx context.Context, stream, filter string, after, owed uint64, fn func(message) error) (message, error) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.Budget)
-	defer cancel()
+func (l *Log) page(ctx context.Context, stream, filter string, after, owed uint64, fn func(message) error) (last message, err error) {
+	err = l.persist(ctx, func(ctx context.Context) error {
+		last, err = l.pageOnce(ctx, stream, filter, after, owed, fn)
+		return err
+	})
+	return last, err
+}
+
+// pageOnce is page for as long as ctx lasts; what has come until then is a page.
+func (l *Log) pageOnce(ctx context.Context, stream, filter string, after, owed uint64, fn func(message) error) (message, error) {
 	body, err := json.Marshal(getRequest{Seq: after + 1, NextFor: filter, Batch: pageMessages, MaxBytes: pageBytes})
 	if err != nil {
 		return message{}, err
@@ -220,7 +234,7 @@ func (l *Log) page(ctx context.Context, stream, filter string, after, owed uint6
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only on a closed connection
 	if err := l.nc.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, body); err != nil {
-		return message{}, fmt.Errorf("read stream %s: %w", stream, err)
+		return message{}, fmt.Errorf("read stream %s: %w", stream, unanswered(err))
 	}
 	last := message{seq: after}
 	for {
@@ -229,7 +243,10 @@ func (l *Log) page(ctx context.Context, stream, filter string, after, owed uint6
 		select {
 		case reply = <-replies:
 		case <-ctx.Done():
-			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, context.Cause(ctx))
+			if last.seq > after {
+				return last, nil
+			}
+			return last, fmt.Errorf("read stream %s after %d: %w", stream, last.seq, unanswered(context.Cause(ctx)))
 		}
 		m, end, err := answered(reply)
 		switch {

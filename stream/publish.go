@@ -186,6 +186,7 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 		doubt    error // of the first try that was not settled
 		deadline time.Time
 		pause    = firstPause
+		behind   lag
 	)
 	for tries := 0; ; {
 		a := l.try(ctx, p.msg)
@@ -194,6 +195,12 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 			l.tails.note(p.space, a.seq)
 			return a.seq, nil
 		case a.outcome == moved && shortened(seen, a.seq):
+			if behind.wait(ctx, l.cfg.Timeout) {
+				continue
+			}
+			if ctx.Err() != nil {
+				return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, context.Cause(ctx)))
+			}
 			return 0, lossOf(p.space, moves(p.record).Seq, seen, a.seq)
 		case a.outcome == moved:
 			l.tails.note(p.space, a.seq)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -18,13 +19,18 @@ const pull = 5 * time.Second
 
 // Queue hands out hints that a session may have something to do: one for each
 // record of class inbox or genesis. A hint may come twice, late, or to two
-// workers; the log decides (ARCHITECTURE 4).
+// workers; the log decides (ARCHITECTURE 4). A queue that gives no sign for
+// [Config.Silence] while it is asked, or that does not hand out hints that the
+// stream's leader holds, is asked anew; each time is a warning of [Config.Logger].
 type Queue struct {
 	log       *Log
 	partition int
 
 	mu       sync.Mutex
 	consumer jetstream.Consumer // guarded by mu, nil until the first Next
+	due      time.Time          // guarded by mu: when the queue is looked at again
+	owing    time.Time          // guarded by mu: since when hints wait, zero if none do
+	handed   uint64             // guarded by mu: the last one handed out then
 }
 
 // Queue returns the work queue of a partition. It asks the server nothing.
@@ -111,7 +117,17 @@ func (q *Queue) take(ctx context.Context) (*Hint, error) {
 	if err != nil {
 		return nil, err
 	}
-	msg, err := consumer.Next(jetstream.FetchContext(ctx))
+	q.watch(ctx, consumer)
+	opts := []jetstream.FetchOpt{jetstream.FetchContext(ctx)}
+	silence := q.log.cfg.Silence
+	if d, ok := ctx.Deadline(); ok && time.Until(d) > 2*silence {
+		opts = append(opts, jetstream.FetchHeartbeat(silence/2)) // missed after two
+	}
+	msg, err := consumer.Next(opts...)
+	if errors.Is(err, jetstream.ErrNoHeartbeat) {
+		q.anew(silence, err)
+		return nil, nil //nolint:nilnil // asked anew
+	}
 	if errors.Is(err, nats.ErrTimeout) || errors.Is(err, context.DeadlineExceeded) {
 		return nil, nil //nolint:nilnil // no hint, and nothing wrong
 	}
@@ -130,6 +146,69 @@ func (q *Queue) take(ctx context.Context) (*Hint, error) {
 		Address: a, Session: a.Session, StreamSeq: meta.Sequence.Stream, Deliveries: meta.NumDelivered,
 		msg: msg, timeout: q.log.cfg.Timeout,
 	}, nil
+}
+
+// watch asks, once in a while, whether there are hints that nobody is handed: the
+// consumer's server may have lost touch with the stream, and a library its count of
+// what it asked for. Hints that wait are on their way; when none was handed out
+// until the next look, they are not.
+func (q *Queue) watch(ctx context.Context, consumer jetstream.Consumer) {
+	q.mu.Lock()
+	now := time.Now()
+	look := now.After(q.due)
+	if look {
+		q.due = now.Add(q.log.cfg.Silence)
+	}
+	q.mu.Unlock()
+	if !look {
+		return
+	}
+	handed, owes, err := q.owes(ctx, consumer)
+	if err != nil {
+		if ctx.Err() == nil {
+			q.log.cfg.Logger.Warn("work queue does not answer", slog.Int("partition", q.partition), slog.Any("error", err))
+		}
+		return
+	}
+	q.mu.Lock()
+	since := q.owing
+	stalled := owes && !since.IsZero() && handed == q.handed
+	if q.handed = handed; !owes {
+		q.owing = time.Time{}
+	} else if !stalled {
+		q.owing = now
+	}
+	q.mu.Unlock()
+	if stalled {
+		q.anew(time.Since(since), errOwes)
+	}
+}
+
+// owes compares the consumer with the stream's leader: the last hint handed out
+// with the last one there.
+func (q *Queue) owes(ctx context.Context, consumer jetstream.Consumer) (handed uint64, owes bool, err error) {
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	handed = info.Delivered.Stream
+	for _, filter := range workFilters(q.partition) {
+		m, err := q.log.lookAt(ctx, q.partition, getRequest{LastFor: filter})
+		if err != nil && !errors.Is(err, session.ErrNotFound) {
+			return 0, false, err
+		}
+		owes = owes || m.seq > handed
+	}
+	return handed, owes, nil
+}
+
+// anew has the next pull bind to the consumer again.
+func (q *Queue) anew(silent time.Duration, why error) {
+	q.log.cfg.Logger.Warn("work queue fell silent, asking it anew", slog.Int("partition", q.partition),
+		slog.Duration("silent", silent), slog.Any("error", why))
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.consumer = nil
 }
 
 // Record is the record that the hint is about. Whether it is one of its session's

@@ -48,7 +48,8 @@ func (l *Log) first(ctx context.Context, p int, filter string, id session.ID) (s
 		return nil
 	})
 	if err == nil && found.StreamSeq == 0 {
-		err = session.ErrNotFound
+		// The copy that was read may be behind the leader, which says whether there is none.
+		found, err = l.leader(ctx, p, getRequest{Seq: 1, NextFor: filter})
 	}
 	if err != nil {
 		return session.Raw{}, fmt.Errorf("genesis of %s: %w", id, err)

@@ -26,16 +26,29 @@ const ulid = "01k9z3x5q8r7m6n4p2v0w1y3z5"
 
 var person = &session.Party{Kind: session.Person, ID: "ann"}
 
-// world is a provisioned broker.
+// world is a provisioned deployment, on the embedded broker or on a cluster.
 type world struct {
-	natstest.Server
+	servers
 	coordinator *nats.Conn
 }
 
+// servers let identities in.
+type servers interface {
+	Conn(t testing.TB, role broker.Role, name string, opts ...nats.Option) *nats.Conn
+}
+
+// newWorld is on a broker of its own, or on the cluster that the test belongs to.
 func newWorld(t testing.TB) world {
 	t.Helper()
-	s := natstest.Start(t)
-	l, err := stream.New(s.Conn(t, broker.Provisioner, "provisioner"), stream.Config{MaxBytes: 64 << 20})
+	if c := clusterOf(t); c != nil {
+		return provisioned(t, c.Next(t), natstest.Nodes)
+	}
+	return provisioned(t, natstest.Start(t), 1)
+}
+
+func provisioned(t testing.TB, s servers, replicas int) world {
+	t.Helper()
+	l, err := stream.New(s.Conn(t, broker.Provisioner, "provisioner"), stream.Config{MaxBytes: 64 << 20, Replicas: replicas})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,8 +122,14 @@ func (f *folder) View(ctx context.Context, id session.ID, least uint64) (session
 	if err != nil {
 		return session.View{}, err
 	}
-	if s.tail, err = f.log.Read(ctx, id, s.tail, s.next); err != nil {
-		return session.View{}, err
+	// A read may be answered by a copy that is behind the one that took the append.
+	for end := time.Now().Add(10 * time.Second); ; {
+		if s.tail, err = f.log.Read(ctx, id, s.tail, s.next); err != nil {
+			return session.View{}, err
+		}
+		if s.chain.Tail() >= least || s.chain.Halted() != nil || time.Now().After(end) {
+			break
+		}
 	}
 	if err := s.chain.Halted(); err != nil {
 		return session.View{}, err
@@ -232,13 +251,22 @@ func drafts(payloads ...session.Payload) func(session.View) ([]session.Draft, er
 	}
 }
 
-// records reads a session's own space.
+// records reads a session's own space, from a copy that has what the leader has.
 func records(t testing.TB, l *stream.Log, id session.ID) []session.Raw {
 	t.Helper()
-	var out []session.Raw
-	if _, err := l.Read(t.Context(), id, 0, func(r session.Raw) error { out = append(out, r); return nil }); err != nil {
+	least, err := l.Tail(t.Context(), id)
+	if err != nil {
 		t.Fatal(err)
 	}
+	var out []session.Raw
+	until(t, "a copy that is not behind", func() bool {
+		out = nil
+		tail, err := l.Read(t.Context(), id, 0, func(r session.Raw) error { out = append(out, r); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tail >= least
+	})
 	return out
 }
 
@@ -274,7 +302,7 @@ func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for !cond() {
 		select {
 		case <-tick.C:
