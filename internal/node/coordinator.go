@@ -65,7 +65,7 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	log, err := stream.New(nc, stream.Config{
-		Partitions: cfg.Partitions, Replicas: cfg.Replicas, Witness: store, Poll: watchInterval,
+		Partitions: cfg.Partitions, Replicas: cfg.Replicas, Witness: store, Poll: watchInterval, Logger: logger,
 		Writer: session.Writer{Component: "coordinator", Instance: cfg.Name, Incarnation: incarnation()},
 	})
 	if err != nil {

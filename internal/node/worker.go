@@ -43,7 +43,7 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	api := client.New(nc, client.Config{Worker: cfg.Name})
 	id := incarnation()
 	log, err := stream.New(nc, stream.Config{
-		Partitions: cfg.Partitions, Witness: agent.Witness{Client: api}, Poll: watchInterval,
+		Partitions: cfg.Partitions, Witness: agent.Witness{Client: api}, Poll: watchInterval, Logger: logger,
 		Writer: session.Writer{Component: "worker", Instance: cfg.Name, Incarnation: id},
 	})
 	if err != nil {
