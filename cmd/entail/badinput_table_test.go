@@ -185,6 +185,7 @@ func (w *badWorld) inputs() map[string][]wrong {
 		"--lease":   append(each([]string{"soon", "5", "", "1h1"}, help), bad("1ms", "lease 1ms", "between 500ms and 10m"), bad("-1s", "lease -1s", "between 500ms and 10m"), bad("11m", "lease 11m", "between 500ms and 10m")),
 		"--workers": numbers(help, "0", "-1", "65"), "--port": numbers(help, "-1", "65536"), "--log-level": each([]string{"LOUD", "", "debug2"}, help),
 		"--sync-interval": each([]string{"never", "", "0s", "-1s", "5"}, "use a duration such as 1s, or always"),
+		"--only":          each([]string{"", "more", "APPEND", "append r3"}, "--only", "joined by commas"),
 		"--otlp-endpoint": each([]string{"collector", "ftp://collector/v1", "http://", "://", "http://a b"}, "use a URL such as http://127.0.0.1:4318/v1/traces"),
 		"--base-url":      append(each([]string{"host", "ftp://host/v1", "http://"}, "--base-url", "want one like https://host/v1"), bad("://", "is not a URL", "want one like")),
 		"--api-key-file": {
