@@ -52,6 +52,16 @@ chaos: ## kill processes for CHAOS_SECONDS (20) and judge the logs
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout $$(( 3 * $(CHAOS_SECONDS) + 900 ))s -run Chaos ./chaos
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run TestDamageOfALeader ./coordinator
 
+# The default run of internal/scale, with many sessions. docs/limits.md has figures.
+SCALE_SESSIONS ?= 100000
+SCALE_EVENTS ?= 20
+SCALE_TREE ?= 5000
+SCALE_PARKED ?= 10000
+.PHONY: scale
+scale: ## measure many sessions, one large tree and parked sessions
+	SCALE_SESSIONS=$(SCALE_SESSIONS) SCALE_EVENTS=$(SCALE_EVENTS) SCALE_TREE=$(SCALE_TREE) SCALE_PARKED=$(SCALE_PARKED) \
+		$(GO) test -count=1 -v -timeout 90m ./internal/scale
+
 check: lint test race ## what a change must pass
 
 fmt: $(GOLANGCI) ## format the tree
