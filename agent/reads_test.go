@@ -187,8 +187,14 @@ func TestTakeoverReadsFromAMirror(t *testing.T) {
 	if s.LastEnd.Reason.Kind != session.EndCompleted || s.Claim.Worker != "w2" {
 		t.Errorf("the turn ended %q, driven by %s; want completed, by w2", s.LastEnd.Reason.Kind, s.Claim.Worker)
 	}
-	if most, read := count.of(old); len(old) < 100 || most > 1 || read == 0 || read > 5 {
-		t.Errorf("%d of %d old records were read from the stream, one %d times; want the last alone or so, once", read, len(old), most)
+	// Each look at the session, while its claim still counts as live, asks for the
+	// last record; the others come from the mirror.
+	body, last := old[:len(old)-1], old[len(old)-1:]
+	if most, read := count.of(body); len(old) < 100 || most > 1 || read > 4 {
+		t.Errorf("%d of %d old records were read from the stream, one %d times; want a few, once", read, len(old), most)
+	}
+	if _, read := count.of(last); read == 0 {
+		t.Error("the last record was not read from the stream: nothing proves the others")
 	}
 }
 
