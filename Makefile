@@ -23,8 +23,9 @@ build: ## build the commands into bin/
 # run after the others, one at a time: beside a busy compiler a lease lapses.
 TIMED := cmd/entail chaos internal/scenario
 
+# Many tests wait for time to pass, so more packages than processors run at once.
 test: ## run every test
-	$(GO) test $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED)))$$')
+	$(GO) test -p 4 $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED)))$$')
 	$(GO) test -p 1 $(TESTFLAGS) -skip '^TestChaosRaces' $(addprefix ./,$(TIMED))
 
 race: ## run the tests under the race detector

@@ -29,13 +29,15 @@ func TestParkedSessions(t *testing.T) {
 	c := w.coordinate()
 	var ids []session.ID
 	park := func(to int) cost {
-		for len(ids) < to {
-			l := w.fixture.root(0, func(r *delegation.Root) { r.Prompt, r.Surface = "go", session.SurfaceAny })
-			l.open("bash", 1)
-			l.park()
-			ids = append(ids, l.id())
-		}
-		w.fixture.done()
+		k.without(func() { // it would drive what is not parked yet
+			for len(ids) < to {
+				l := w.fixture.root(0, func(r *delegation.Root) { r.Prompt, r.Surface = "go", session.SurfaceAny })
+				l.open("bash", 1)
+				l.park()
+				ids = append(ids, l.id())
+			}
+			w.fixture.done()
+		})
 		timed(t, "the worker has seen all", w.seen)
 		f := c.figures()
 		t.Logf("the coordinator that mirrored them: heap %s, RSS %s", mib(f.Heap), mib(f.RSS))

@@ -358,10 +358,24 @@ func (p *part) stop() {
 		return
 	}
 	p.done = true
+	p.signal(syscall.SIGCONT)
 	if err := p.in.Close(); err != nil {
 		p.t.Errorf("stop: %v", err)
 	}
 	if err := p.cmd.Wait(); err != nil {
 		p.t.Errorf("a part of the deployment: %v", err)
+	}
+}
+
+// without runs fn while the part stands still.
+func (p *part) without(fn func()) {
+	p.signal(syscall.SIGSTOP)
+	defer p.signal(syscall.SIGCONT)
+	fn()
+}
+
+func (p *part) signal(s syscall.Signal) {
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Errorf("%v to a part of the deployment: %v", s, err)
 	}
 }
