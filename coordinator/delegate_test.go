@@ -264,6 +264,7 @@ func TestSPEC7_3_OneNoticeForEachEnd(t *testing.T) {
 		})
 	}
 	all.Wait()
+	d.catchUp() // the other coordinator may have written
 	notices, closings := 0, 0
 	for _, l := range d.lines(root) {
 		if l.Type == session.TypeClosed {
