@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -152,37 +153,55 @@ func (s *Store) watch(ctx context.Context, f Feed, p *partition) error {
 }
 
 // check compares the watermark with the stream. It returns the stream's
-// incarnation.
+// incarnation. A stream that holds less than is mirrored is a loss once it has said
+// so for [Config.Patience].
 func (s *Store) check(ctx context.Context, f Feed, p *partition) (string, error) {
+	until := time.Now().Add(s.cfg.Patience)
+	for {
+		incarnation, short, err := s.look(ctx, f, p)
+		switch {
+		case short == nil:
+			return incarnation, err
+		case !time.Now().Before(until):
+			return "", p.lose(s.cfg.Logger, "%v", short)
+		case !delay.For(ctx, firstPause/10):
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// look is one look at the stream. Short says what the stream does not hold, which
+// may pass.
+func (s *Store) look(ctx context.Context, f Feed, p *partition) (incarnation string, short, err error) {
 	mark, known, lost := p.watermark()
 	if lost != nil {
-		return "", lost
+		return "", nil, lost
 	}
 	incarnation, first, last, err := f.Info(ctx, p.n)
 	switch {
 	case errors.Is(err, session.ErrNotFound) && known:
-		return "", p.lose(s.cfg.Logger, "there is no stream, mirrored are %d records", mark.Seq)
+		return "", nil, p.lose(s.cfg.Logger, "there is no stream, mirrored are %d records", mark.Seq)
 	case errors.Is(err, session.ErrLoss):
-		return "", p.lose(s.cfg.Logger, "%v", err)
+		return "", nil, p.lose(s.cfg.Logger, "%v", err)
 	case err != nil:
-		return "", fmt.Errorf("look at the stream: %w", err)
+		return "", nil, fmt.Errorf("look at the stream: %w", err)
 	case first > 1:
-		return "", p.lose(s.cfg.Logger, "the stream begins at %d, the records before it are gone", first)
+		return "", nil, p.lose(s.cfg.Logger, "the stream begins at %d, the records before it are gone", first)
 	case !known:
-		return incarnation, nil
+		return incarnation, nil, nil
 	case incarnation != mark.Incarnation:
-		return "", p.lose(s.cfg.Logger, "the stream is %q, mirrored is %q", incarnation, mark.Incarnation)
+		return "", nil, p.lose(s.cfg.Logger, "the stream is %q, mirrored is %q", incarnation, mark.Incarnation)
 	case last < mark.Seq:
-		return "", p.lose(s.cfg.Logger, "the stream ends at %d, mirrored are %d records", last, mark.Seq)
+		return "", fmt.Errorf("the stream ends at %d, mirrored are %d records", last, mark.Seq), nil
 	}
 	raw, err := f.At(ctx, p.n, mark.Seq)
 	switch {
 	case errors.Is(err, session.ErrNotFound):
-		return "", p.lose(s.cfg.Logger, "record %d is gone", mark.Seq)
+		return "", fmt.Errorf("record %d is gone", mark.Seq), nil
 	case err != nil:
-		return "", fmt.Errorf("read record %d: %w", mark.Seq, err)
+		return "", nil, fmt.Errorf("read record %d: %w", mark.Seq, err)
 	case raw.StreamSeq != mark.Seq || recordHash(raw) != mark.Hash:
-		return "", p.lose(s.cfg.Logger, "record %d is another one than was mirrored", mark.Seq)
+		return "", nil, p.lose(s.cfg.Logger, "record %d is another one than was mirrored", mark.Seq)
 	}
-	return incarnation, nil
+	return incarnation, nil, nil
 }

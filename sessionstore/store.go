@@ -42,6 +42,11 @@ type Config struct {
 	// Interval is the time between two syncs, and between two checks of a
 	// partition's watermark. Default: 1s.
 	Interval time.Duration
+	// Patience is how long a stream may say that it holds less than is mirrored
+	// before that is a loss. On replicated streams a leader says so for a moment: a
+	// copy may apply what was agreed on, and deliver it, before the leader does.
+	// Default: 2s.
+	Patience time.Duration
 	// Gather is how long records gather behind a batch while nobody waits for
 	// them: one batch of some records costs little more than one of one. Default:
 	// 2ms.
@@ -64,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Interval <= 0 {
 		c.Interval = time.Second
+	}
+	if c.Patience <= 0 {
+		c.Patience = 2 * time.Second
 	}
 	if c.Gather <= 0 {
 		c.Gather = 2 * time.Millisecond
