@@ -1,3 +1,8 @@
+//go:build !race
+
+// Built with the race detector Pebble checks what it reads and writes in more ways,
+// some of them by chance: other damage is told there than in what is shipped.
+
 package sessionstore_test
 
 import (
@@ -5,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -17,50 +20,6 @@ import (
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/sessionstore"
 )
-
-// image is the content of a store's directory, by file.
-type image map[string][]byte
-
-func imageIn(t *testing.T, fs vfs.FS) image {
-	t.Helper()
-	names, err := fs.List("mirror")
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
-	}
-	out := image{}
-	for _, name := range names {
-		out[name] = contentOf(t, fs, filepath.Join("mirror", name))
-	}
-	return out
-}
-
-// with is the image with one file changed; nil takes it away.
-func (im image) with(name string, content []byte) image {
-	out := maps.Clone(im)
-	if out[name] = content; content == nil {
-		delete(out, name)
-	}
-	return out
-}
-
-// fs writes the image to a file system of its own.
-func (im image) fs(t *testing.T) *vfs.MemFS {
-	t.Helper()
-	fs := vfs.NewMem()
-	if err := fs.MkdirAll("mirror", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range im {
-		f, err := fs.Create(filepath.Join("mirror", name), vfs.WriteCategoryUnspecified)
-		if err == nil {
-			_, err = f.Write(content)
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return fs
-}
 
 // mirrored is a store that has rolled its memtables, and every size that one of
 // its files had while it was written: where a record of Pebble's ends.
