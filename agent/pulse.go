@@ -26,7 +26,8 @@ type pulse struct {
 	incarnation string
 	lease       time.Duration
 
-	renewing sync.Mutex // one renewal at a time
+	renewing sync.Mutex    // one renewal at a time
+	put      time.Duration // boot time of the last listing; guarded by renewing
 
 	// deciding is held for reading from a decision to its commit, and for writing
 	// while the settings change: a revision is confirmed only when no decision
@@ -81,30 +82,49 @@ func (p *pulse) end(ctx context.Context) error {
 	return p.log.Liveness().Delete(ctx, p.worker)
 }
 
-// renew reads the settings and lists the claims.
+// renew reads the settings and lists the claims. Who changes the settings waits for
+// the workers that are listed: one that is not is listed before it reads, and
+// decides nothing before it is listed with what it has read.
 func (p *pulse) renew(ctx context.Context) error {
 	p.renewing.Lock()
 	defer p.renewing.Unlock()
-	now := sandbox.BootTime()
-	revision, err := p.load(ctx, now)
+	margin := min(2*time.Second, p.lease/4)
+	if now := sandbox.BootTime(); p.put == 0 || now-p.put >= p.lease-margin {
+		if _, err := p.say(ctx, now, 0); err != nil {
+			return err
+		}
+	}
+	now := sandbox.BootTime() // a moment before the read
+	revision, err := p.load(ctx)
 	if err != nil {
 		return err
 	}
+	listed, err := p.say(ctx, now, revision)
+	if err != nil {
+		return err
+	}
+	p.read.Store(int64(now))
+	p.extend(listed, now+p.lease-margin)
+	return nil
+}
+
+// say lists the worker with its claims and the revision that it has confirmed.
+func (p *pulse) say(ctx context.Context, now time.Duration, revision uint64) ([]*beat, error) {
 	listed, alive := p.list(now)
 	alive.Revision = revision
 	value, err := json.Marshal(alive)
 	if err != nil {
-		return fmt.Errorf("encode liveness: %w", err)
+		return nil, fmt.Errorf("encode liveness: %w", err)
 	}
 	if err := p.log.Liveness().Put(ctx, p.worker, value); err != nil {
-		return err
+		return nil, err
 	}
-	p.extend(listed, now+p.lease-min(2*time.Second, p.lease/4))
-	return nil
+	p.put = now
+	return listed, nil
 }
 
-// load reads the settings; now is a moment before the read.
-func (p *pulse) load(ctx context.Context, now time.Duration) (uint64, error) {
+// load reads the settings.
+func (p *pulse) load(ctx context.Context) (uint64, error) {
 	value, revision, err := p.log.Settings().Load(ctx)
 	if err != nil {
 		return 0, err
@@ -126,7 +146,6 @@ func (p *pulse) load(ctx context.Context, now time.Duration) (uint64, error) {
 		p.deployment = d
 		p.deciding.Unlock()
 	}
-	p.read.Store(int64(now))
 	return revision, nil
 }
 

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -158,16 +157,9 @@ func (c *Coordinator) watchSettings(ctx context.Context) error {
 
 func (c *Coordinator) watchAlive(ctx context.Context) error {
 	return c.cfg.Log.Liveness().Watch(ctx, func(values map[string][]byte) error {
-		alive := make(map[string]client.Alive, len(values))
-		for worker, value := range values {
-			var a client.Alive
-			if json.Unmarshal(value, &a) == nil && a.Worker == worker {
-				alive[worker] = a
-			}
-		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.alive = alive
+		c.alive = listed(values)
 		return nil
 	})
 }

@@ -55,17 +55,22 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 }
 
 // confirm waits until no live worker is behind a revision, at most two leases: a
-// worker that has not confirmed by then has lost its lease and decides nothing.
+// worker that has not confirmed by then has lost its lease and decides nothing. It
+// reads who is alive anew each time: what this coordinator has read before may be
+// without a worker that has begun since.
 func (c *Coordinator) confirm(ctx context.Context, revision uint64) []string {
 	const look = 20 * time.Millisecond
 	lease := time.Duration(c.settings().Lease)
 	ctx, cancel := context.WithTimeout(ctx, 2*lease)
 	defer cancel()
+	behind := []string{"unknown: who is alive could not be read"}
 	for {
-		var behind []string
-		for _, a := range c.workers() {
-			if a.Revision < revision {
-				behind = append(behind, a.Worker)
+		if values, err := c.cfg.Log.Liveness().All(ctx); err == nil {
+			behind = nil
+			for worker, a := range listed(values) {
+				if a.Revision < revision {
+					behind = append(behind, worker)
+				}
 			}
 		}
 		if len(behind) == 0 || !delay.For(ctx, look) {

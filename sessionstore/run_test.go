@@ -253,8 +253,7 @@ func TestALeaderThatIsBehindIsNoLoss(t *testing.T) {
 	f := newFeed(tp.raws[:len(tp.raws)-1])
 	run(t, s, f, 0)
 	wait(t, s, uint64(len(f.raws)))
-	var held []session.Raw
-	f.restart(func() { held, f.raws = f.raws, f.raws[:len(f.raws)-1] })
+	f.restart(func() { f.raws = f.raws[:len(f.raws)-1] })
 	before, _ := f.looked()
 	for n := before; n < before+3; {
 		select {
@@ -264,7 +263,7 @@ func TestALeaderThatIsBehindIsNoLoss(t *testing.T) {
 		}
 		n, _ = f.looked()
 	}
-	f.change(func() { f.raws = append(held, tp.raws[len(tp.raws)-1]) })
+	f.change(func() { f.raws = slices.Clone(tp.raws) })
 	wait(t, s, uint64(len(tp.raws)))
 	agree(t, s, tp)
 }
