@@ -269,8 +269,8 @@ func TestDamagedFilesAreNeverAShorterMirror(t *testing.T) {
 	// At least so much damage of each kind of file must have been told, or have
 	// left a shorter mirror. How many tables there are is up to compaction: one at least.
 	for name, floors := range map[string]map[string][3]int{
-		"flushed":     {"sst": {told: 20}, "MANIFEST": {told: 20}, "OPTIONS": {told: 3}, "log": {shorter: 5}},
-		"not flushed": {"log": {told: 60, shorter: 5}, "MANIFEST": {told: 10}},
+		"flushed":     {"sst": {told: 20}, "MANIFEST": {told: 8}, "OPTIONS": {told: 3}, "log": {shorter: 3}},
+		"not flushed": {"log": {told: 30, shorter: 3}, "MANIFEST": {told: 8}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
