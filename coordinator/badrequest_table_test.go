@@ -140,10 +140,14 @@ func (w *badWorld) refusals() map[string][]refusal {
 		"messageId": orEmpty(names()), "requestId": orEmpty(names()),
 		"prompt": prompts(), "content": append(prompts(), invalid("", "the prompt is empty")),
 		"reason": reasons(), "session_release.reason": append(reasons(), invalid("", "needs a reason")),
-		"cwd":         places(),
-		"persona":     {invalid(strings.Repeat("x", session.MaxPrompt+1), "the persona has 524289 bytes", "at most 524288 fit")},
-		"script":      {{strings.Repeat("x", 800<<10), client.CodeTooLarge, []string{"at most 786432 fit"}}},
-		"traceparent": {invalid("a.b", `"a.b"`, "leave it out"), invalid(long(), `"xxx`, "leave it out")},
+		"cwd":     places(),
+		"persona": {invalid(strings.Repeat("x", session.MaxPrompt+1), "the persona has 524289 bytes", "at most 524288 fit")},
+		"script":  {{strings.Repeat("x", 800<<10), client.CodeTooLarge, []string{"at most 786432 fit"}}},
+		"traceparent": {
+			invalid("a.b", `"a.b"`, "leave it out"), invalid(long(), `"xxx`, "leave it out"),
+			invalid("00-"+strings.Repeat("0", 32)+"-00f067aa0ba902b7-01", "TRACE and PARENT not all zero", "leave it out"),
+			invalid("00-4bf92f3577b34da6a3ce929d0e0e4736-"+strings.Repeat("0", 16)+"-01", "TRACE and PARENT not all zero", "leave it out"),
+		},
 
 		"sandbox": words("UNKNOWN_MODE", "unknown sandbox mode", "workspace-write"), "approvals": words("UNKNOWN_POLICY", "unknown approval policy", "ask, never"),
 		"preset":  append(words("UNKNOWN_PRESET", "unknown preset", "workspace-write"), refusal{"custom", "UNKNOWN_PRESET", []string{"custom"}}),

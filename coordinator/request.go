@@ -99,12 +99,13 @@ func checkBirth(label, traceparent string) error {
 		}
 	}
 	if traceparent != "" && !isTraceparent(traceparent) {
-		return invalid("traceparent %q is none: give 00-TRACE-PARENT-FLAGS in 32, 16 and 2 lower-case hex digits, or leave it out", traceparent)
+		return invalid("traceparent %q is none: give 00-TRACE-PARENT-FLAGS in 32, 16 and 2 lower-case hex digits, TRACE and PARENT not all zero, or leave it out", traceparent)
 	}
 	return nil
 }
 
-// isTraceparent reports whether s has the form of W3C Trace Context, version 00.
+// isTraceparent reports whether s has the form of W3C Trace Context, version 00,
+// which reads ids of zeros alone as none.
 func isTraceparent(s string) bool {
 	parts := strings.Split(s, "-")
 	if len(parts) != 4 || parts[0] != "00" {
@@ -116,7 +117,7 @@ func isTraceparent(s string) bool {
 			return false
 		}
 	}
-	return true
+	return strings.Trim(parts[1], "0") != "" && strings.Trim(parts[2], "0") != ""
 }
 
 // notNegative refuses a count that makes no sense; 0 stands for what the method
