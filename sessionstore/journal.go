@@ -57,6 +57,9 @@ func (j journal) next(from, to, size uint64) (kept, dropped journal) {
 	if len(j) > 0 {
 		e.written += j[len(j)-1].written
 	}
+	if n := len(j); n > 0 && j[n-1].from == from { // it was empty, and its key is this one's
+		j = j[: n-1 : n-1]
+	}
 	n := 0
 	for n < len(j) && e.written-j[n].written > journalBytes {
 		n++

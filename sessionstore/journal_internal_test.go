@@ -1,6 +1,7 @@
 package sessionstore
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -47,6 +48,31 @@ func TestJournalMissesWhatIsTakenOut(t *testing.T) {
 			if err := slices.Delete(slices.Clone(j), from, to).check(mark); err == nil {
 				t.Errorf("batches %d to %d are not missed", from, to)
 			}
+		}
+	}
+}
+
+// A journal that began empty, as that of an older store or of one whose partition
+// held nothing, is at each moment what its keys hold: its first batch has the key of
+// the empty stretch.
+func TestJournalThatBeganEmptyIsWhatItsKeysHold(t *testing.T) {
+	t.Parallel()
+	const at, size = 7, journalBytes/4 + 1
+	j := journal{{from: at, to: at, oldest: at}}
+	keys := map[uint64]stretch{at: j[0]}
+	for n := range uint64(12) {
+		var dropped journal
+		j, dropped = j.next(at+n, at+n+1, size)
+		for _, e := range dropped {
+			delete(keys, e.from)
+		}
+		keys[at+n] = j[len(j)-1]
+		var held journal
+		for _, from := range slices.Sorted(maps.Keys(keys)) {
+			held = append(held, keys[from])
+		}
+		if err := held.check(Watermark{Seq: at + n + 1}); err != nil || !slices.Equal(held, j) {
+			t.Errorf("after %d batches the keys hold %v, %v, want %v", n+1, held, err, j)
 		}
 	}
 }

@@ -24,7 +24,9 @@ func (s *Store) Owing(partition int) ([]session.ID, error) {
 	defer p.owing.Unlock()
 	look := p.stirred.take()
 	for _, id := range p.owed {
-		look.sessions[id] = false
+		if _, stirred := look.sessions[id]; !stirred { // one that was revived stays it
+			look.sessions[id] = false
+		}
 	}
 	var out []session.ID
 	err = s.read(func(snap snapshot) error {

@@ -93,6 +93,33 @@ func TestOwingIsListedUntilItIsTold(t *testing.T) {
 	step("both were told")
 }
 
+// A session that is stopped misses what its children do. Once it is released that is
+// found, also when it owes its own parent something all the while.
+func TestOwingFindsWhatHappenedBelowAStoppedSession(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	root := tp.root()
+	middle := tp.delegate(root, session.Spawn)
+	leaf := tp.delegate(middle, session.Spawn)
+	s := open(t, sessionstore.Config{})
+	step := func(name string, want ...session.ID) {
+		t.Helper()
+		apply(t, s, tp.raws)
+		got, err := s.Owing(0)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: Owing = %v, %v, want %v", name, got, err, want)
+		}
+	}
+	step("the middle one has ended the turn in which it delegated", middle)
+	bad := bogus(tp, middle, session.ClassPolicy).StreamSeq
+	tp.turn(leaf)
+	step("the middle one is stopped, its child has ended a turn", middle)
+	tp.add(middle, session.ClassPolicy, &session.Release{
+		Skip: []uint64{bad}, Seq: tp.states[middle].Next, Link: tp.states[middle].Link, Reason: "seen", By: person(),
+	})
+	step("it is released", middle, leaf)
+}
+
 // Parents that wait for children cost a sweep nothing once it has looked at them.
 // Alone, because allocations are counted.
 func TestOwingDoesNotReadParentsThatWait(t *testing.T) {
