@@ -28,7 +28,7 @@ func BenchmarkAppend(b *testing.B) {
 		}
 	}
 	for name, do := range map[string]func(w int) error{
-		"raw":  func(w int) error { return raws[w].publish(g.conn) },
+		"raw":  func(w int) error { return raws[w].publish(b.Context(), g.conn) },
 		"ours": func(w int) error { return books[w].nudges(b.Context(), 1) },
 	} {
 		b.Run(fmt.Sprintf("%s/writers=%d", name, writers), func(b *testing.B) {

@@ -3,14 +3,13 @@ package bench
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/oklog/ulid/v2"
 
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/stream"
@@ -35,16 +34,14 @@ func batches(where string, loads ...load) onGround {
 					if err != nil {
 						return 0, err
 					}
-					return spreadIndexed(at.writers, n, func(c, i int) error {
-						return shelves[c].following().publishBatch(g.conn, strconv.FormatInt(time.Now().UnixNano(), 36)+"-"+strconv.Itoa(i))
-					})
+					return spread(at.writers, n, func(c int) error { return shelves[c].following().publishBatch(ctx, g.conn) })
 				},
 				func(n int) (time.Duration, error) {
 					shelves, err := each(at.writers, func() (*rawShelf, error) { return newRawShelf(ctx, log, n) })
 					if err != nil {
 						return 0, err
 					}
-					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(g.conn) })
+					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(ctx, g.conn) })
 				})
 			if err != nil {
 				return err
@@ -79,43 +76,26 @@ func (g *ground) allowBatches(ctx context.Context) error {
 // publishBatch publishes the next record as two messages that stand or fall
 // together: the parent's section under its own subject, and the rest. Both carry the
 // compare-and-set, without which a replicated stream can be passed in mid-batch.
-func (b *rawBook) publishBatch(conn *nats.Conn, id string) error {
+func (b *rawBook) publishBatch(ctx context.Context, conn *nats.Conn) error {
 	r := b.records[b.next%len(b.records)]
 	first, rest := split(r)
-	for i, body := range [][]byte{first, rest} {
-		m := &nats.Msg{Subject: r.subject, Data: body, Header: make(nats.Header, len(r.header)+5)}
-		maps.Copy(m.Header, r.header)
-		m.Header["Nats-Batch-Id"] = []string{id}
-		m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
-		m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(b.tail, 10)}
-		m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{b.filter}
-		if i == 0 {
-			m.Subject = b.own
-			if err := conn.PublishMsg(m); err != nil {
-				return err
-			}
-			continue
+	return b.untilTaken(ctx, func() (rawAck, error) {
+		id := ulid.Make().String() // a batch that was refused is over: its id is not good again
+		opening, closing := b.message(b.own, r.header, first), b.message(r.subject, r.header, rest)
+		for i, m := range []*nats.Msg{opening, closing} {
+			m.Header["Nats-Batch-Id"] = []string{id}
+			m.Header["Nats-Batch-Sequence"] = []string{strconv.Itoa(i + 1)}
 		}
-		m.Header["Nats-Batch-Commit"] = []string{"1"}
-		answer, err := conn.RequestMsg(m, 5*time.Second)
-		if err != nil {
-			return err
+		closing.Header["Nats-Batch-Commit"] = []string{"1"}
+		if err := conn.PublishMsg(opening); err != nil {
+			return rawAck{}, err
 		}
-		var ack struct {
-			Seq   uint64          `json:"seq"`
-			Count int             `json:"count"`
-			Error json.RawMessage `json:"error"`
+		ack, err := ask(conn, closing)
+		if err == nil && ack.Error == nil && ack.Count != 2 {
+			err = fmt.Errorf("raw batch: %d messages were stored, want 2", ack.Count)
 		}
-		if err := json.Unmarshal(answer.Data, &ack); err != nil {
-			return err
-		}
-		if ack.Error != nil || ack.Count != 2 {
-			return fmt.Errorf("raw batch: %s", answer.Data)
-		}
-		b.tail = ack.Seq
-	}
-	b.next++
-	return nil
+		return ack, err
+	})
 }
 
 // split cuts a child's genesis behind the parent's section, which is one event.

@@ -165,11 +165,6 @@ func compare(name string, target float64, n int, raw, ours side) (Figure, error)
 
 // spread does n operations on several writers and says how long that took.
 func spread(writers, n int, do func(writer int) error) (time.Duration, error) {
-	return spreadIndexed(writers, n, func(w, _ int) error { return do(w) })
-}
-
-// spreadIndexed is spread for operations that have a number.
-func spreadIndexed(writers, n int, do func(writer, i int) error) (time.Duration, error) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	errs := make([]error, writers)
@@ -177,8 +172,8 @@ func spreadIndexed(writers, n int, do func(writer, i int) error) (time.Duration,
 	start := time.Now()
 	for w := range writers {
 		all.Go(func() {
-			for i := left.Add(-1); i >= 0; i = left.Add(-1) {
-				if errs[w] = do(w, int(i)); errs[w] != nil {
+			for left.Add(-1) >= 0 {
+				if errs[w] = do(w); errs[w] != nil {
 					return
 				}
 			}

@@ -2,11 +2,7 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"maps"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/oklog/ulid/v2"
@@ -281,30 +277,4 @@ func (s *rawShelf) following() *rawBook {
 		s.books = s.books[1:]
 	}
 	return s.books[0]
-}
-
-// publish publishes the next record.
-func (b *rawBook) publish(conn *nats.Conn) error {
-	r := b.records[b.next%len(b.records)]
-	m := &nats.Msg{Subject: r.subject, Data: r.body, Header: make(nats.Header, len(r.header)+2)}
-	maps.Copy(m.Header, r.header)
-	m.Header["Nats-Expected-Last-Subject-Sequence"] = []string{strconv.FormatUint(b.tail, 10)}
-	m.Header["Nats-Expected-Last-Subject-Sequence-Subject"] = []string{b.filter}
-	answer, err := conn.RequestMsg(m, 5*time.Second)
-	if err != nil {
-		return err
-	}
-	var ack struct {
-		Seq   uint64          `json:"seq"`
-		Error json.RawMessage `json:"error"`
-	}
-	if err := json.Unmarshal(answer.Data, &ack); err != nil {
-		return err
-	}
-	if ack.Error != nil {
-		return fmt.Errorf("raw publish: %s", ack.Error)
-	}
-	b.tail = ack.Seq
-	b.next++
-	return nil
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // openFor opens a deployment to measure on, and the one append over it, until the
-// benchmark ends.
-func openFor(b *testing.B) (*ground, *stream.Log) {
+// test ends.
+func openFor(b testing.TB) (*ground, *stream.Log) {
 	b.Helper()
 	g, err := open(b.Context())
 	if err != nil {

@@ -89,7 +89,7 @@ func appends(where string, loads ...load) onGround {
 			}
 			f, err := compare(fmt.Sprintf("append with compare-and-set, %d writers%s", at.writers, where), 0.85, s.of(at.n),
 				func(n int) (time.Duration, error) {
-					return spread(at.writers, n, func(w int) error { return raws[w].publish(g.conn) })
+					return spread(at.writers, n, func(w int) error { return raws[w].publish(ctx, g.conn) })
 				},
 				func(n int) (time.Duration, error) {
 					return spread(at.writers, n, func(w int) error { return ours[w].nudges(ctx, 1) })
@@ -137,7 +137,7 @@ func delegations(where string, loads ...load) onGround {
 					if err != nil {
 						return 0, err
 					}
-					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(g.conn) })
+					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(ctx, g.conn) })
 				},
 				func(n int) (time.Duration, error) {
 					shelves, err := each(at.writers, func() (*shelf, error) { return newShelf(ctx, log, n) })

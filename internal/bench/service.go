@@ -46,7 +46,7 @@ func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
 	}
 	empty := &rawService{conn: g.conn}
 	subject := client.SubjectWorker + "w1.raw"
-	svc, err := empty.serve(subject)
+	svc, err := empty.serve(ctx, subject)
 	if err != nil {
 		return err
 	}
@@ -238,14 +238,14 @@ type rawService struct {
 	shelf atomic.Pointer[rawShelf]
 }
 
-func (s *rawService) serve(subject string) (micro.Service, error) {
+func (s *rawService) serve(ctx context.Context, subject string) (micro.Service, error) {
 	svc, err := micro.AddService(s.conn, micro.Config{Name: "raw", Version: "1.0.0"})
 	if err != nil {
 		return nil, err
 	}
 	err = svc.AddEndpoint("raw", micro.HandlerFunc(func(req micro.Request) {
 		book := s.shelf.Load().following()
-		if err := book.publish(s.conn); err != nil {
+		if err := book.publish(ctx, s.conn); err != nil {
 			_ = req.Error("500", err.Error(), nil)
 			return
 		}

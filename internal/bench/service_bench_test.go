@@ -71,7 +71,7 @@ func BenchmarkRawService(b *testing.B) {
 	empty := &rawService{conn: g.conn}
 	empty.shelf.Store(shelf)
 	subject := client.SubjectWorker + "w1.raw"
-	svc, err := empty.serve(subject)
+	svc, err := empty.serve(ctx, subject)
 	if err != nil {
 		b.Fatal(err)
 	}

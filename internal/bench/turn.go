@@ -60,7 +60,7 @@ func turns(ctx context.Context, g *ground, s scale, tell func(Figure)) (err erro
 		for _, at := range []load{{1, 40}, {16, 160}} {
 			fig, err := compare(fmt.Sprintf("parent, child, one call with %s, %d clients", job.tool, at.writers), 0.4, s.of(at.n),
 				func(n int) (time.Duration, error) {
-					return spread(at.writers, n, func(int) error { return like.replay(bare.conn) })
+					return spread(at.writers, n, func(int) error { return like.replay(ctx, bare.conn) })
 				},
 				func(n int) (time.Duration, error) {
 					return spread(at.writers, n, func(int) error { _, err := f.run(ctx, script); return err })
@@ -197,7 +197,7 @@ func recorded(ctx context.Context, log *stream.Log, root session.ID) (*job, erro
 }
 
 // replay publishes the records as another tree's.
-func (j *job) replay(conn *nats.Conn) error {
+func (j *job) replay(ctx context.Context, conn *nats.Conn) error {
 	id, err := session.RootID(ulid.Make().String(), 1)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func (j *job) replay(conn *nats.Conn) error {
 			filter: other.Replace(stream.TailFilter(space)), tail: tails[space],
 			records: []rawRecord{{other.Replace(r.subject), r.header, r.body}},
 		}
-		if err := b.publish(conn); err != nil {
+		if err := b.publish(ctx, conn); err != nil {
 			return err
 		}
 		tails[space] = b.tail
