@@ -84,7 +84,9 @@ func (p *pulse) end(ctx context.Context) error {
 
 // renew reads the settings and lists the claims. Who changes the settings waits for
 // the workers that are listed: one that is not is listed before it reads, and
-// decides nothing before it is listed with what it has read.
+// decides nothing before it is listed with what it has read. It must have been listed
+// all the while: whoever looked in a gap has not waited, so what was read before the
+// gap is not believed.
 func (p *pulse) renew(ctx context.Context) error {
 	p.renewing.Lock()
 	defer p.renewing.Unlock()
@@ -94,6 +96,7 @@ func (p *pulse) renew(ctx context.Context) error {
 			return err
 		}
 	}
+	before := p.put
 	now := sandbox.BootTime() // a moment before the read
 	revision, err := p.load(ctx)
 	if err != nil {
@@ -102,6 +105,9 @@ func (p *pulse) renew(ctx context.Context) error {
 	listed, err := p.say(ctx, now, revision)
 	if err != nil {
 		return err
+	}
+	if sandbox.BootTime()-before >= p.lease {
+		return errUnconfirmed
 	}
 	p.read.Store(int64(now))
 	p.extend(listed, now+p.lease-margin)
@@ -179,7 +185,7 @@ func (p *pulse) extend(listed []*beat, deadline time.Duration) {
 }
 
 // errUnconfirmed says that the settings may have changed unseen.
-var errUnconfirmed = errors.New("the last read of the settings is older than the lease: nothing is decided")
+var errUnconfirmed = errors.New("no read of the settings was confirmed within the lease: nothing is decided")
 
 // decided calls fn with the settings, which do not change until it returns.
 func (p *pulse) decided(fn func(policy.Deployment) error) error {
