@@ -51,8 +51,11 @@ func New(nc *nats.Conn, cfg Config) *Client {
 }
 
 // Call sends one request and decodes its result into out, if out is not nil. It
-// retries while no coordinator answers, or the one that was asked does not, until
-// the client's timeout: every request is idempotent by the ids in it. An *Error is the coordinator's answer.
+// retries while no coordinator is there, or the one that was asked does not answer,
+// until the client's timeout: a request is idempotent by the ids in it. A switch, a
+// setting and a release have none. What reached a coordinator of them is not sent
+// again, and without an answer the error is CodeUnknown. An *Error is the
+// coordinator's answer, or says that there is none.
 //
 // Whatever this client was told before, the answer is at least that new, whichever
 // coordinator gives it.
@@ -69,11 +72,14 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 		msg.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
 	c.bringBack(msg)
-	answer, err := c.request(ctx, msg)
-	if errors.Is(err, nats.ErrMaxPayload) {
+	look, once := onlyOnce(method)
+	answer, err := c.request(ctx, msg, once)
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
 		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("the %s request has %d bytes, the broker carries %d: put the material into a file of the workspace", method, len(body), c.nc.MaxPayload())}
-	}
-	if err != nil {
+	case err != nil && once && !errors.Is(err, nats.ErrNoResponders):
+		return &Error{Code: CodeUnknown, Message: fmt.Sprintf("%s was not answered: %v; it may have been done: %s before you send it again", method, err, look)}
+	case err != nil:
 		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("no coordinator answered %s: %v; is one running?", method, err)}
 	}
 	position, err := read(method, answer.Data, out)
@@ -103,17 +109,35 @@ func (c *Client) bringBack(msg *nats.Msg) {
 	}
 }
 
-// request asks again while there is nobody to answer, and when whoever was asked
-// does not: a coordinator that was killed is back, or another one is there, within
-// a moment.
-func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
+// onlyOnce reports whether a request that is sent again may be done twice, having no
+// id that would tell, and how to look whether it was done.
+func onlyOnce(method string) (look string, once bool) {
+	switch method {
+	case MethodPolicySet:
+		return "look with `entail policy explain` (" + MethodPolicyExplain + ")", true
+	case MethodConfigSet:
+		return "look with `entail config history` (" + MethodConfigHistory + ")", true
+	case MethodRelease:
+		return "look with `entail session show` (" + MethodShow + ") whether the session is stopped", true
+	}
+	return "", false
+}
+
+// request asks again while there is nobody to answer, and, unless once says that it
+// must not, when whoever was asked does not: a coordinator that was killed is back,
+// or another one is there, within a moment.
+func (c *Client) request(ctx context.Context, msg *nats.Msg, once bool) (*nats.Msg, error) {
 	const pause = 200 * time.Millisecond
+	patience := c.cfg.Try
+	if once {
+		patience = c.cfg.Timeout
+	}
 	for {
-		answer, err := c.try(ctx, msg)
+		answer, err := c.try(ctx, msg, patience)
 		switch {
 		case err == nil:
 			return answer, nil
-		case ctx.Err() != nil:
+		case ctx.Err() != nil, once && !errors.Is(err, nats.ErrNoResponders):
 			return nil, err
 		case errors.Is(err, context.DeadlineExceeded):
 			continue // the try's
@@ -128,8 +152,8 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) 
 	}
 }
 
-func (c *Client) try(ctx context.Context, msg *nats.Msg) (*nats.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Try)
+func (c *Client) try(ctx context.Context, msg *nats.Msg, patience time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return c.nc.RequestMsgWithContext(ctx, msg)
 }

@@ -164,3 +164,38 @@ func TestRequestIsSentAgainWhenItIsNotAnswered(t *testing.T) {
 		t.Errorf("it was asked %d times", n)
 	}
 }
+
+// A switch has no id by which a second one would be known for the same. So what a
+// coordinator was given is not given to another one, and without an answer its
+// outcome is unknown; while nobody is there to take it, it waits as any request.
+func TestASwitchIsNotSentAgain(t *testing.T) {
+	t.Parallel()
+	b := natstest.Start(t)
+	nc := b.Conn(t, broker.Client, "client")
+	requests := make(chan string, 8)
+	cfg := client.Config{Timeout: time.Second, Try: 50 * time.Millisecond}
+	for method, look := range map[string]string{
+		client.MethodPolicySet: client.MethodPolicyExplain, client.MethodConfigSet: client.MethodConfigHistory, client.MethodRelease: client.MethodShow,
+	} {
+		if err := client.New(nc, cfg).Call(t.Context(), method, client.SessionRequest{}, nil); client.CodeOf(err) != client.CodeUnavailable {
+			t.Errorf("%s without a coordinator: %v, want UNAVAILABLE", method, err)
+		}
+		coordinator := b.Conn(t, broker.Coordinator, "coordinator")
+		if _, err := coordinator.Subscribe(client.SubjectAPI+method, func(m *nats.Msg) { requests <- m.Subject }); err != nil {
+			t.Fatal(err)
+		}
+		if err := coordinator.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		err := client.New(nc, cfg).Call(t.Context(), method, client.SessionRequest{}, nil)
+		if client.CodeOf(err) != client.CodeUnknown || !strings.Contains(err.Error(), look) {
+			t.Errorf("%s without an answer: %v, want OUTCOME_UNKNOWN that names %s", method, err, look)
+		}
+		if n := len(requests); n != 1 {
+			t.Errorf("%s was sent %d times, want once", method, n)
+		}
+		for len(requests) > 0 {
+			<-requests
+		}
+	}
+}

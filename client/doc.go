@@ -9,5 +9,6 @@
 // Every request carries the version of this API and may carry the position of an
 // earlier reply: the answer is then at least that new. Every request that
 // creates something carries an id that the caller made, so that sending it again
-// is the same request (SPEC 1.10).
+// is the same request (SPEC 1.10). A switch, a setting and a release have no id: a
+// caller that got no answer looks before it sends one again.
 package client
