@@ -86,7 +86,7 @@ sessions:
 	if len(kept) != sessions || held < sessions*size {
 		t.Fatalf("%d replicas took %d bytes, want %d with at least %d each: the measure misses them", len(kept), held, sessions, size)
 	}
-	if parked > held/5 { // the profile samples once in half a megabyte
+	if parked > held/5 { // the profile samples
 		t.Errorf("with %d sessions parked the worker held %d bytes; they take %d", sessions, parked, held)
 	}
 	if bytes < held || bytes > 3*held {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Main() // this binary is its own launcher
+	sandbox.Main()                    // this binary is its own launcher
+	runtime.MemProfileRate = 16 << 10 // fine enough for what a test measures by the heap profile
 	goleak.VerifyTestMain(m)
 }
 
