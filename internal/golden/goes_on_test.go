@@ -59,15 +59,14 @@ func restore(t *testing.T, records []session.Raw) *restored {
 	})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() { cancel(); must(t, <-ended) })
+	var failed error
+	ended := make(chan struct{})
+	go func() { failed = c.Run(ctx); close(ended) }()
+	t.Cleanup(func() { cancel(); <-ended; must(t, failed) })
 	select {
 	case <-c.Ready():
-	case err := <-ended:
-		t.Fatalf("the coordinator did not start: %v", err)
-	case <-t.Context().Done():
-		t.Fatal("the coordinator is not ready")
+	case <-ended:
+		t.Fatal("the coordinator did not start")
 	}
 	r.api = client.New(server.Conn(t, broker.Client, string(broker.Client)), client.Config{Token: token})
 	return r

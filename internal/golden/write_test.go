@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -63,7 +64,7 @@ func encodeRecords(t *testing.T, records []session.Raw) []byte {
 	for _, r := range records {
 		m := stored{Sequence: r.StreamSeq, Subject: stream.Subject(r.Address), Headers: map[string]string{}}
 		for name, value := range r.Headers {
-			if len(name) > 7 && name[:7] == "Entail-" { // the others are the broker's
+			if strings.HasPrefix(name, "Entail-") { // the others are the broker's
 				m.Headers[name] = value
 			}
 		}
@@ -84,7 +85,8 @@ func readRecords(t *testing.T, dir string) []session.Raw {
 	must(t, err)
 	defer f.Close()
 	var out []session.Raw
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
 		var m stored
 		must(t, json.Unmarshal(lines.Bytes(), &m))
 		a, err := stream.ParseSubject(m.Subject)
@@ -95,6 +97,7 @@ func readRecords(t *testing.T, dir string) []session.Raw {
 		}
 		out = append(out, session.Raw{StreamSeq: m.Sequence, Address: a, Headers: m.Headers, Body: body})
 	}
+	must(t, lines.Err())
 	if len(out) < leastRecords {
 		t.Fatalf("%s holds %d records, want at least %d", dir, len(out), leastRecords)
 	}
