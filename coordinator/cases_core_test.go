@@ -309,11 +309,33 @@ func TestSES10_APersonForksAtTheLastEvent(t *testing.T) {
 		r.Source = other
 		r.ID, _ = session.ForkID(other, ulid.Make().String())
 	}))
-	// The same request is the same session.
+	// The same request is the same session, also when it would be refused by now.
+	d.claim(source)
+	d.catchUp()
+	d.refused(client.CodeOpenTurn, client.MethodFork, fork())
 	before := d.last()
-	d.must(d.api.Call(t.Context(), client.MethodFork, in, nil))
-	if d.last() != before {
-		t.Error("the same fork was written twice")
+	var again client.CreatedReply
+	d.must(d.api.Call(t.Context(), client.MethodFork, in, &again))
+	if d.last() != before || again.ID != in.ID || !again.Existing {
+		t.Errorf("the same fork again: %+v, with %d records; want it confirmed", again, d.last()-before)
+	}
+}
+
+// A request that made a session is confirmed, also when it would be refused by now.
+func TestSPEC1_10_ARetryIsAnsweredAsTheFirst(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1)
+	var in client.CreateRequest
+	d.root(func(r *client.CreateRequest) { r.Preset = session.PresetReadOnly; in = *r })
+	d.must(d.api.Call(t.Context(), client.MethodConfigSet, client.ConfigSetRequest{Head: head, Path: "composition.presets", Value: []byte("false")}, nil))
+	other := in
+	other.ID = newRoot(t)
+	d.refused("NOT_COMPOSED", client.MethodCreate, other)
+	before := d.last()
+	var again client.CreatedReply
+	d.must(d.api.Call(t.Context(), client.MethodCreate, in, &again))
+	if d.last() != before || again.ID != in.ID || !again.Existing {
+		t.Errorf("the first request again: %+v, with %d records; want it confirmed", again, d.last()-before)
 	}
 }
 

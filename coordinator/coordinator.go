@@ -27,13 +27,7 @@ type Coordinator struct {
 
 	mu    sync.Mutex
 	alive map[string]client.Alive // by worker; guarded by mu
-	rooms map[int]fullness        // by partition; guarded by mu
-}
-
-// fullness is whether a partition had room, and when.
-type fullness struct {
-	full bool
-	at   time.Time
+	roomy map[int]time.Time       // when a partition had much room, by partition; guarded by mu
 }
 
 // New checks the configuration. It does no I/O.
@@ -42,7 +36,7 @@ func New(cfg Config) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]client.Alive{}, rooms: map[int]fullness{}}, nil
+	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]client.Alive{}, roomy: map[int]time.Time{}}, nil
 }
 
 // Ready is closed when requests are answered: the settings are read and the

@@ -21,6 +21,9 @@ const tenant = "default"
 
 // create starts a root. Sending the same request again finds the same session.
 func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRequest) (*client.CreatedReply, *client.Position, error) {
+	if err := c.known(in.ID); err != nil {
+		return nil, nil, err
+	}
 	place, err := workspaceID(in.Cwd)
 	if err != nil {
 		return nil, nil, err
@@ -31,6 +34,9 @@ func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRe
 		Cwd:       in.Cwd, Label: in.Label, Surface: in.Surface, Provider: in.Model.Provider, Model: in.Model.Model,
 		Script: in.Model.Script, Prompt: in.Prompt, Sandbox: in.Sandbox, Approvals: in.Approvals, Preset: in.Preset,
 	}
+	if reply, position, err := c.existing(ctx, in.ID, root); reply != nil || err != nil {
+		return reply, position, err
+	}
 	if err := c.checkRoot(root); err != nil {
 		return nil, nil, err
 	}
@@ -38,13 +44,10 @@ func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRe
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.bring(ctx, record, session.Prefix{})
+	return c.bring(ctx, root, record, session.Prefix{})
 }
 
 func (c *Coordinator) checkRoot(r delegation.Root) error {
-	if err := c.known(r.ID); err != nil {
-		return err
-	}
 	if !r.ID.IsRoot() {
 		return invalid("id %s is not a root's: a new tree's id is two hex digits and a ULID", r.ID)
 	}
@@ -69,24 +72,25 @@ func (c *Coordinator) checkRoot(r delegation.Root) error {
 // room refuses new sessions while the rest of the store is kept for ends. What
 // the server said is believed for a second, unless there was little room left.
 func (c *Coordinator) room(ctx context.Context, id session.ID) error {
-	p := id.Partition()
+	p, now := id.Partition(), c.cfg.Now()
 	c.mu.Lock()
-	known, ok := c.rooms[p]
+	known := now.Sub(c.roomy[p]) <= time.Second
 	c.mu.Unlock()
-	if !ok || c.cfg.Now().Sub(known.at) > time.Second {
-		info, err := c.cfg.Log.Info(ctx, p)
-		if err != nil {
-			return err
-		}
-		known = fullness{full: info.Full(), at: c.cfg.Now()}
-		if info.Scarce() {
-			known.at = time.Time{}
-		}
-		c.mu.Lock()
-		c.rooms[p] = known
-		c.mu.Unlock()
+	if known {
+		return nil
 	}
-	if known.full {
+	info, err := c.cfg.Log.Info(ctx, p)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	if info.Scarce() {
+		delete(c.roomy, p)
+	} else {
+		c.roomy[p] = now
+	}
+	c.mu.Unlock()
+	if info.Full() {
 		return &client.Error{Code: client.CodeFull, Message: fmt.Sprintf(
 			"the store is nearly full: partition %d takes no new sessions, so that those it has can end; raise its max_bytes or archive session trees", p)}
 	}
@@ -100,6 +104,13 @@ func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkReques
 			return nil, nil, err
 		}
 	}
+	f := delegation.Fork{
+		ID: in.ID, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
+		Source: in.Source, Label: in.Label, Prompt: in.Prompt,
+	}
+	if reply, position, err := c.existing(ctx, in.ID, f); reply != nil || err != nil {
+		return reply, position, err
+	}
 	if err := checkBirth(in.Label, in.Traceparent); err != nil {
 		return nil, nil, err
 	}
@@ -107,24 +118,40 @@ func (c *Coordinator) fork(ctx context.Context, who caller, in client.ForkReques
 	if err != nil {
 		return nil, nil, err
 	}
-	f := delegation.Fork{
-		ID: in.ID, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
-		Source: in.Source, Label: in.Label, Prompt: in.Prompt,
-	}
 	record, err := f.Genesis(source.State)
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.bring(ctx, record, source.State.InheritAll())
+	return c.bring(ctx, f, record, source.State.InheritAll())
+}
+
+// existing confirms a creation that was done before, nil if this request did none:
+// sent again it is answered as the first was, whatever would refuse it now (SPEC
+// 1.10).
+func (c *Coordinator) existing(ctx context.Context, id session.ID, request any) (*client.CreatedReply, *client.Position, error) {
+	entry, err := c.cfg.Store.Session(id)
+	if errors.Is(err, session.ErrNotFound) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	digest, err := delegation.Digest(request)
+	if err != nil || entry.State.Header.Request != digest {
+		return nil, nil, err
+	}
+	if err := c.lost(ctx, id.Partition()); err != nil {
+		return nil, nil, err
+	}
+	return &client.CreatedReply{ID: id, Existing: true}, at(id, entry.Born), nil
 }
 
 // errExists ends an append that finds its session there.
 var errExists = errors.New("the session exists")
 
-// bring commits a genesis that stands in its own space, if there is room. Of a
-// session that exists, for which no room is needed, the request's digest tells
-// whether it is this request's.
-func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix session.Prefix) (*client.CreatedReply, *client.Position, error) {
+// bring commits a genesis that stands in its own space, if there is room. A session
+// that exists by now may be this request's own, sent twice.
+func (c *Coordinator) bring(ctx context.Context, request any, record session.Record, prefix session.Prefix) (*client.CreatedReply, *client.Position, error) {
 	id := record.Address.Session
 	done, err := c.append(ctx, id, stream.Change{
 		Name: "create session", Inherits: prefix,
@@ -134,17 +161,19 @@ func (c *Coordinator) bring(ctx context.Context, record session.Record, prefix s
 			}
 			return nil
 		},
-		Genesis: func(session.View) (session.Record, error) { return record, c.room(ctx, id) },
+		Genesis: func(session.View) (session.Record, error) {
+			if err := c.room(ctx, id); err != nil {
+				return session.Record{}, err
+			}
+			return record, nil
+		},
 	})
 	if errors.Is(err, errExists) {
-		entry, err := c.cfg.Store.Session(id)
-		if err != nil {
-			return nil, nil, err
+		reply, position, err := c.existing(ctx, id, request)
+		if reply == nil && err == nil {
+			err = &client.Error{Code: client.CodeExists, Session: id, Message: fmt.Sprintf("session %s exists and was made by another request: take a new id", id)}
 		}
-		if entry.State.Header.Request != record.Birth.Header.Request {
-			return nil, nil, &client.Error{Code: client.CodeExists, Session: id, Message: fmt.Sprintf("session %s exists and was made by another request: take a new id", id)}
-		}
-		return &client.CreatedReply{ID: id, Existing: true}, at(id, entry.Born), nil
+		return reply, position, err
 	}
 	if err != nil {
 		return nil, nil, err
