@@ -328,8 +328,8 @@ func TestFull(t *testing.T) {
 		full  bool
 	}{{800 << 10, false}, {80 << 10, true}} {
 		fill(step.bytes)
-		if full, err := l.Full(t.Context(), 0); full != step.full || err != nil {
-			t.Errorf("after %d bytes more: full %t, %v; want %t", step.bytes, full, err, step.full)
+		if i, err := l.Info(t.Context(), 0); i.Full() != step.full || err != nil {
+			t.Errorf("after %d bytes more: full %t, %v; want %t", step.bytes, i.Full(), err, step.full)
 		}
 	}
 	c := nudge("")

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -39,8 +40,8 @@ func (l *Log) Waiting() int {
 	return n
 }
 
-// BusyTries is how often a publish is repeated that met another in flight.
-const BusyTries = busyTries
+// Budget is how long an append whose outcome is unknown is resent.
+func (l *Log) Budget() time.Duration { return l.cfg.Budget }
 
 // Conn is the log's connection.
 func (l *Log) Conn() *nats.Conn { return l.nc }

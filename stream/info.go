@@ -41,19 +41,6 @@ func (l *Log) Info(ctx context.Context, partition int) (Info, error) {
 	}, nil
 }
 
-// fullPercent is where new sessions are refused, so that the ends of the others
-// still fit.
-const fullPercent = 85
-
-// Full reports whether a partition has no room for new sessions.
-func (l *Log) Full(ctx context.Context, partition int) (bool, error) {
-	i, err := l.Info(ctx, partition)
-	if err != nil {
-		return false, err
-	}
-	return i.MaxBytes > 0 && i.Bytes >= i.MaxBytes/100*fullPercent, nil
-}
-
 func (l *Log) info(ctx context.Context, partition int, opts ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
 	var i *jetstream.StreamInfo
 	err := l.persist(ctx, func(ctx context.Context) error {

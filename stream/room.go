@@ -1,5 +1,9 @@
 package stream
 
+// fullPercent is where new sessions are refused, so that the ends of the others
+// still fit.
+const fullPercent = 85
+
 // scarcePercent is where it is worth asking each time whether there is room. From
 // below it to fullPercent a tenth of the stream is left, which does not fill in a
 // second.

@@ -171,8 +171,6 @@ type Part int
 const (
 	// Length is the record's own length, which then reaches beyond its block.
 	Length Part = iota + 1
-	// Sequence is the record's sequence.
-	Sequence
 	// Headers are the message's headers.
 	Headers
 	// Body is the message's body.
@@ -180,11 +178,6 @@ const (
 	// Checksum is the record's checksum.
 	Checksum
 )
-
-// Parts are all parts, by name.
-func Parts() map[string]Part {
-	return map[string]Part{"length": Length, "sequence": Sequence, "headers": Headers, "body": Body, "checksum": Checksum}
-}
 
 // Bit is one bit of a file.
 type Bit struct {
@@ -196,30 +189,24 @@ type Bit struct {
 // Bit returns the bit of a part that Flip would turn over: of a length one that
 // makes the record larger than any block, of the others one in their middle.
 func (r Record) Bit(p Part) (Bit, error) {
-	subject := r.Offset + sizePrefix + int64(len(r.Subject))
-	body := subject + int64(len(r.Body))
-	if len(r.Headers) > 0 {
-		body += sizeLength + int64(len(r.Headers))
-	}
-	body -= int64(len(r.Body))
+	end := r.Offset + r.Size - sizeChecksum
+	body := end - int64(len(r.Body))
 	b := Bit{File: r.File, Mask: 1}
 	switch p {
 	case Length:
 		b.Offset, b.Mask = r.Offset+sizeLength-1, 1<<5
-	case Sequence:
-		b.Offset = r.Offset + sizeLength
 	case Headers:
 		if len(r.Headers) == 0 {
 			return Bit{}, fmt.Errorf("record %d has no headers", r.Seq)
 		}
-		b.Offset = subject + sizeLength + int64(len(r.Headers))/2
+		b.Offset = body - int64(len(r.Headers)+1)/2
 	case Body:
 		if len(r.Body) == 0 {
 			return Bit{}, fmt.Errorf("record %d has no body", r.Seq)
 		}
 		b.Offset = body + int64(len(r.Body))/2
 	case Checksum:
-		b.Offset = r.Offset + r.Size - sizeChecksum/2
+		b.Offset = end + sizeChecksum/2
 	default:
 		return Bit{}, fmt.Errorf("unknown part %d of a record", p)
 	}

@@ -185,6 +185,10 @@ func (c *Cluster) accounts(t testing.TB, partitions int) []byte {
 	return bytes.ReplaceAll(text, []byte(`\u003e`), []byte(">"))
 }
 
+// Dir is where the i-th server stores its streams. What is there may be changed
+// while the server is down.
+func (c *Cluster) Dir(i int) string { return filepath.Join(c.nodes[i].dir, "data") }
+
 // URL is the address of the i-th server.
 func (c *Cluster) URL(i int) string { return "nats://" + address(c.nodes[i].port) }
 
@@ -223,13 +227,6 @@ func (c *Cluster) Start(t testing.TB, i int) {
 	if n.running, err = n.start(n); err != nil {
 		t.Fatalf("start server %s: %v", n.name, err)
 	}
-}
-
-// Restart is Stop and then Start.
-func (c *Cluster) Restart(t testing.TB, i int) {
-	t.Helper()
-	c.Stop(t, i)
-	c.Start(t, i)
 }
 
 func (c *Cluster) down(t testing.TB, i int, how func(running) error) {

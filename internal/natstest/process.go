@@ -41,16 +41,6 @@ func (p Processes) Kill(t testing.TB, i int) {
 	p.down(t, i, running.kill)
 }
 
-// Pid is the process of the i-th server, for signals other than those that end it.
-func (p Processes) Pid(t testing.TB, i int) int {
-	t.Helper()
-	r, ok := p.nodes[i].running.(*process)
-	if !ok {
-		t.Fatalf("server %s is down", p.nodes[i].name)
-	}
-	return r.cmd.Process.Pid
-}
-
 // building lets the tests of a binary wait for the one that builds.
 var building sync.Mutex
 
