@@ -237,8 +237,15 @@ func (s *site) end() uint64 {
 // that say what is stopped and what to do.
 func (s *site) stopped(name string) {
 	s.t.Helper()
-	id, before := s.named(name), s.end()
-	err := s.send(id)
+	before := s.end()
+	s.refused(name, before, s.send(s.named(name)))
+}
+
+// refused wants what became of a message to be that the session is stopped, and that
+// it takes nothing from a worker either.
+func (s *site) refused(name string, before uint64, err error) {
+	s.t.Helper()
+	id := s.named(name)
 	if client.CodeOf(err) != client.CodeLoss {
 		s.t.Errorf("send to %s: %v, want %s", name, err, client.CodeLoss)
 	} else if text := err.Error(); !strings.Contains(text, string(id)) && !strings.Contains(text, "partition 0") ||
@@ -253,6 +260,15 @@ func (s *site) stopped(name string) {
 	}
 	if !strings.Contains(s.said.String(), "level=ERROR") {
 		s.t.Errorf("%s: the coordinator logged no error", name)
+	}
+}
+
+// stoppedOrGoesOn wants a session to take an append, or to be stopped by now.
+func (s *site) stoppedOrGoesOn(name string) {
+	s.t.Helper()
+	before := s.end()
+	if err := s.send(s.named(name)); err != nil {
+		s.refused(name, before, err)
 	}
 }
 

@@ -132,24 +132,43 @@ func (d *Deployment) ConsumerLeader(t testing.TB, stream, consumer string) int {
 func (d *Deployment) leader(t testing.TB, ask string) int {
 	t.Helper()
 	found := -1
-	await(t, "a leader for "+ask, func() error {
-		var info struct {
-			Cluster struct {
-				Leader string `json:"leader"`
-			} `json:"cluster"`
-		}
-		if err := d.ask(t, ask, nil, &info); err != nil {
-			return err
-		}
-		for i, n := range d.cluster.nodes {
-			if n.name == info.Cluster.Leader {
-				found = i
-				return nil
-			}
-		}
-		return fmt.Errorf("it is %q", info.Cluster.Leader)
+	await(t, "a leader for "+ask, func() (err error) {
+		found, _, err = d.placed(t, ask)
+		return err
 	})
 	return found
+}
+
+// placed returns which server leads a stream or consumer, and by server which of the
+// others hold all that it does.
+func (d *Deployment) placed(t testing.TB, ask string) (leader int, current map[int]bool, err error) {
+	var info struct {
+		Cluster struct {
+			Leader   string `json:"leader"`
+			Replicas []struct {
+				Name    string `json:"name"`
+				Current bool   `json:"current"`
+			} `json:"replicas"`
+		} `json:"cluster"`
+	}
+	if err := d.ask(t, ask, nil, &info); err != nil {
+		return -1, nil, err
+	}
+	leader, current = -1, map[int]bool{}
+	for i, n := range d.cluster.nodes {
+		if n.name == info.Cluster.Leader {
+			leader = i
+		}
+		for _, r := range info.Cluster.Replicas {
+			if r.Name == n.name {
+				current[i] = r.Current
+			}
+		}
+	}
+	if leader < 0 {
+		return -1, nil, fmt.Errorf("it is %q", info.Cluster.Leader)
+	}
+	return leader, current, nil
 }
 
 // StepDown makes a stream's leader hand over, and returns when another one leads.
@@ -164,24 +183,52 @@ func (d *Deployment) StepDownConsumer(t testing.TB, stream, consumer string) {
 	d.stepDown(t, "CONSUMER.LEADER.STEPDOWN."+stream+"."+consumer, func() int { return d.ConsumerLeader(t, stream, consumer) })
 }
 
+// Lead has the i-th server lead a stream, once it has caught up with who does.
+func (d *Deployment) Lead(t testing.TB, stream string, i int) {
+	t.Helper()
+	d.lead(t, "STREAM.", stream, i)
+}
+
+// Reach waits until the copy that the i-th server itself keeps of a stream ends at a
+// sequence or beyond it. Only a server in this process can be asked.
+func (d *Deployment) Reach(t testing.TB, stream string, i int, seq uint64) {
+	t.Helper()
+	await(t, fmt.Sprintf("server %d holds %s up to %d", i, stream, seq), func() error {
+		e, ok := d.cluster.nodes[i].running.(embedded)
+		if !ok {
+			return errors.New("it does not run in this process")
+		}
+		last, err := e.last(d.prefix+logAccount, stream)
+		if err == nil && last < seq {
+			err = fmt.Errorf("it ends at %d", last)
+		}
+		return err
+	})
+}
+
 // Gather has the i-th server lead a stream and a consumer of it.
 func (d *Deployment) Gather(t testing.TB, stream, consumer string, i int) {
 	t.Helper()
+	d.Lead(t, stream, i)
+	d.lead(t, "CONSUMER.", stream+"."+consumer, i)
+}
+
+func (d *Deployment) lead(t testing.TB, kind, name string, i int) {
+	t.Helper()
 	to := map[string]any{"placement": map[string]string{"preferred": d.cluster.nodes[i].name}}
-	for ask, leader := range map[string]func() int{
-		"STREAM.LEADER.STEPDOWN." + stream:                    func() int { return d.Leader(t, stream) },
-		"CONSUMER.LEADER.STEPDOWN." + stream + "." + consumer: func() int { return d.ConsumerLeader(t, stream, consumer) },
-	} {
-		await(t, ask, func() error {
-			if leader() == i {
-				return nil
-			}
-			if err := d.ask(t, ask, to, nil); err != nil {
-				return err
-			}
-			return errors.New("it was asked to hand over")
-		})
-	}
+	await(t, fmt.Sprintf("server %d leads %s%s", i, kind, name), func() error {
+		leader, current, err := d.placed(t, kind+"INFO."+name)
+		switch {
+		case err != nil || leader == i:
+			return err
+		case !current[i]:
+			return fmt.Errorf("server %d leads, and that one has not caught up", leader)
+		}
+		if err := d.ask(t, kind+"LEADER.STEPDOWN."+name, to, nil); err != nil {
+			return err
+		}
+		return errors.New("it was asked to hand over")
+	})
 }
 
 func (d *Deployment) stepDown(t testing.TB, ask string, leader func() int) {

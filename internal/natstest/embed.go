@@ -44,6 +44,20 @@ func (e embedded) stop() error {
 // kill is stop: what runs in this process cannot be killed without it.
 func (e embedded) kill() error { return e.stop() }
 
+// last returns where this server's copy of a stream ends.
+func (e embedded) last(account, stream string) (uint64, error) {
+	detail, err := e.server.JszAccount(&server.JSzOptions{Account: account, Streams: true})
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range detail.Streams {
+		if s.Name == stream {
+			return s.State.LastSeq, nil
+		}
+	}
+	return 0, fmt.Errorf("it has no stream %s", stream)
+}
+
 // last keeps the errors a server says, for when it does not come up.
 type last struct {
 	mu   sync.Mutex
