@@ -142,6 +142,7 @@ func (d *Deployment) leader(t testing.TB, ask string) int {
 // placed returns which server leads a stream or consumer, and by server which of the
 // others hold all that it does.
 func (d *Deployment) placed(t testing.TB, ask string) (leader int, current map[int]bool, err error) {
+	t.Helper()
 	var info struct {
 		Cluster struct {
 			Leader   string `json:"leader"`
