@@ -167,7 +167,7 @@ type decider struct {
 }
 
 func (d *decider) run() error {
-	ctx, cancel := context.WithTimeoutCause(d.w.t.Context(), patience, errors.New("the calls are never decided"))
+	ctx, cancel := context.WithTimeoutCause(d.w.t.Context(), patience(d.w.t), errors.New("the calls are never decided"))
 	defer cancel()
 	for ctx.Err() == nil {
 		if err := d.rep.Refresh(ctx, 0); err != nil {

@@ -19,8 +19,18 @@ import (
 // inFlight is how many records are on their way to the broker at once.
 const inFlight = 4096
 
-// patience bounds every wait.
-const patience = 15 * time.Minute
+// patience bounds every wait: a quarter of an hour, and less when the run is over
+// before that, so that it is the wait that fails and says for what.
+func patience(t testing.TB) time.Duration {
+	t.Helper()
+	const most, rest = 15 * time.Minute, 30 * time.Second
+	if d, ok := t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if end, ok := d.Deadline(); ok {
+			return min(most, time.Until(end)-rest)
+		}
+	}
+	return most
+}
 
 // fixture writes sessions in bulk, as their only writer: it knows the tail of each
 // before the broker has said it, and holds the broker to that when it does.
@@ -75,7 +85,7 @@ func (f *fixture) publish(space session.ID, tail uint64, r session.Record) uint6
 	if len(f.way) >= inFlight {
 		f.arrive(inFlight / 2)
 	}
-	ack, err := f.js.PublishMsgAsync(m, jetstream.WithStallWait(patience))
+	ack, err := f.js.PublishMsgAsync(m, jetstream.WithStallWait(patience(f.t)))
 	f.must(err)
 	p := space.Partition()
 	f.last[p]++
@@ -87,7 +97,7 @@ func (f *fixture) publish(space session.ID, tail uint64, r session.Record) uint6
 // arrive waits until so many of the records on their way are where they must be.
 func (f *fixture) arrive(n int) {
 	f.t.Helper()
-	late := time.NewTimer(patience)
+	late := time.NewTimer(patience(f.t))
 	defer late.Stop()
 	for _, s := range f.way[:n] {
 		select {

@@ -39,7 +39,8 @@ func TestManySessions(t *testing.T) {
 	}
 	for what, was := range small.counts {
 		// A mirror of four times as many has a level more here and there. A broker
-		// reads the block in which a record stands, unless it is the one it writes.
+		// reads the block in which a record stands, unless it is the one it writes:
+		// the default size fits into one, so only longer runs hold a broker to this.
 		spare := 64.0
 		if strings.HasSuffix(what, inBroker) {
 			spare = 2 * blockReads

@@ -76,8 +76,8 @@ func newWorld(t testing.TB, partitions int, change ...func(*policy.Settings)) *w
 	w.must(err)
 	w.js, err = jetstream.New(nc)
 	w.must(err)
-	w.api = client.New(w.conn("client"), client.Config{Token: token, Timeout: patience, Try: time.Minute})
-	w.worker = client.New(w.conn("w1"), client.Config{Worker: "w1", Timeout: patience, Try: time.Minute})
+	w.api = client.New(w.conn("client"), client.Config{Token: token, Timeout: patience(t), Try: time.Minute})
+	w.worker = client.New(w.conn("w1"), client.Config{Worker: "w1", Timeout: patience(t), Try: time.Minute})
 	w.must(sandbox.Mark(w.dir, workspaceID))
 	w.fixture = newFixture(t, w.conn("coordinator"), partitions, w.settings, w.dir)
 	return w
@@ -194,7 +194,7 @@ func (w *world) listAll(root session.ID, fn func(client.Summary)) (n int) {
 // eventually waits until ok holds.
 func eventually(ctx context.Context, t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience(t))
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
