@@ -66,7 +66,7 @@ func Answered(reply *nats.Msg) (r session.Raw, last, end bool, err error) {
 	if err != nil || end {
 		return session.Raw{}, false, end, err
 	}
-	return m.any(), m.last, false, nil
+	return m.any(), m.behind == 0, false, nil
 }
 
 // ReadGet is how a leader's answer to a get is read.

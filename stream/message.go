@@ -22,8 +22,7 @@ type message struct {
 	time    time.Time
 	header  nats.Header
 	data    []byte
-	last    bool   // nothing after it was there when it was read
-	behind  uint64 // messages after it that the server counted then
+	behind  uint64 // messages after it that the server counted when it was read
 }
 
 // record reads a message as a record. Only the session's chain says whether it
@@ -141,10 +140,10 @@ const (
 func (l *Log) pages(ctx context.Context, stream, filter string, fn func(message) error) error {
 	for after := uint64(0); ; {
 		last, err := l.page(ctx, stream, filter, after, 0, fn)
-		if err != nil || last.last {
+		if err != nil || last.behind == 0 {
 			return err
 		}
-		after = max(after, last.seq)
+		after = last.seq
 	}
 }
 
@@ -155,12 +154,12 @@ func (l *Log) pages(ctx context.Context, stream, filter string, fn func(message)
 // what stands around it. Where copies of the stream answer by turns, one may count
 // what another has not got yet, or has lost; both pages are then read again.
 func (l *Log) whole(ctx context.Context, partition int, filter string, after uint64, fn func(message) error) (uint64, error) {
-	type place struct{ after, owed uint64 }
+	type point struct{ after, owed uint64 }
 	var (
 		held    []message // what the last of them counts behind it is owed
 		tries   int
 		told    = after
-		at, was = place{after: after}, place{after: after} // of the page that comes, and of held
+		at, was = point{after: after}, point{after: after} // of the page that comes, and of held
 	)
 	for {
 		var page []message
@@ -172,7 +171,7 @@ func (l *Log) whole(ctx context.Context, partition int, filter string, after uin
 			}
 			return told, l.short(ctx, partition, err)
 		}
-		if err == nil && last.last {
+		if err == nil && last.behind == 0 {
 			held = append(held, page...)
 		}
 		for _, m := range held {
@@ -181,10 +180,10 @@ func (l *Log) whole(ctx context.Context, partition int, filter string, after uin
 			}
 			told, tries = m.seq, 0
 		}
-		if err != nil || last.last {
+		if err != nil || last.behind == 0 {
 			return told, err
 		}
-		held, was, at = page, at, place{last.seq, countedBehind(last)}
+		held, was, at = page, at, point{last.seq, countedBehind(last)}
 	}
 }
 
@@ -210,8 +209,8 @@ func (l *Log) short(ctx context.Context, partition int, owed error) error {
 	return owed
 }
 
-// page reads one page and returns its last message, with last set when there is
-// nothing after it. Owed is how many messages there must be, else the page is not
+// page reads one page and returns its last message, or one with nothing behind it
+// where there is none. Owed is how many messages there must be, else the page is not
 // read and the error is errOwed.
 func (l *Log) page(ctx context.Context, stream, filter string, after, owed uint64, fn func(message) error) (last message, err error) {
 	err = l.persist(ctx, func(ctx context.Context) error {
@@ -255,7 +254,6 @@ func (l *Log) pageOnce(ctx context.Context, stream, filter string, after, owed u
 		case last.seq == after && (end && owed > 0 || !end && m.behind+1 < owed):
 			return last, fmt.Errorf("read stream %s after %d: %w", stream, after, errOwed)
 		case end:
-			last.last = last.last || last.seq == after
 			return last, nil
 		case m.seq <= last.seq:
 			return last, fmt.Errorf("read stream %s: sequence %d came after %d", stream, m.seq, last.seq)
@@ -305,10 +303,9 @@ func answered(reply *nats.Msg) (m message, end bool, err error) {
 	m = message{
 		subject: added[jetstream.SubjectHeader], header: reply.Header, data: reply.Data,
 	}
-	var errBehind, errSeq, errTime error
-	m.behind, errBehind = strconv.ParseUint(added[headerPending], 10, 64)
-	m.last = m.behind == 0
+	var errPending, errSeq, errTime error
+	m.behind, errPending = strconv.ParseUint(added[headerPending], 10, 64)
 	m.seq, errSeq = strconv.ParseUint(added[jetstream.SequenceHeader], 10, 64)
 	m.time, errTime = time.Parse(time.RFC3339Nano, added[jetstream.TimeStampHeaer])
-	return m, false, errors.Join(errBehind, errSeq, errTime)
+	return m, false, errors.Join(errPending, errSeq, errTime)
 }
