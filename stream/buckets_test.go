@@ -65,6 +65,21 @@ func TestSettingsUpdateSettlesALostAnswer(t *testing.T) {
 	}
 }
 
+// An update that is given up while another one is in flight says that, and nothing
+// of a revision that it knows nothing about.
+func TestSettingsUpdateEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	l, _ := w.log(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	l.Intercept(func(stream.Publish) stream.Publish {
+		return func(context.Context, *nats.Msg) (*jetstream.PubAck, error) { cancel(); return nil, errBusy }
+	})
+	if _, err := l.Settings().Update(ctx, []byte("one"), 0); !errors.Is(err, context.Canceled) || errors.Is(err, stream.ErrRevision) {
+		t.Errorf("got %v, want the context's end", err)
+	}
+}
+
 func TestSettingsWatch(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -5,6 +5,3 @@ package stream
 // inFlight is the outcome of a publish that met another one with the same filter
 // in flight (10164): nothing is written, and nothing is said of the tail.
 const inFlight = busy
-
-// busyTries is how often such a publish is repeated before it counts as a conflict.
-const busyTries = 50

@@ -4,6 +4,3 @@ package stream
 
 // inFlight ignores that 10164 is an error. It shows that the tests need the rule.
 const inFlight = stored
-
-// busyTries is never used: nothing is ever busy.
-const busyTries = 0

@@ -51,6 +51,7 @@ var anywhere = []func(*testing.T){
 	TestRootIsCreatedBehindPlantedRecords,
 	TestServerTakesAnyFilter,
 	TestSettingsChangeByCompareAndSet,
+	TestSettingsUpdateEndsWithItsContext,
 	TestSettingsUpdateSettlesALostAnswer,
 	TestSettingsWatch,
 	TestSpentBudgetIsUnknownNeverFailed,

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -148,8 +147,7 @@ func (l *Log) unbroken(ctx context.Context, partition int, f *follower) error {
 	if f.mark.seq == 0 {
 		return fmt.Errorf("%w: it fell silent before its first record", ErrReset)
 	}
-	deadline := time.Now().Add(l.cfg.Budget)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for more := l.again(); ; {
 		m, err := l.lookAt(ctx, partition, getRequest{Seq: f.mark.seq})
 		switch {
 		case err == nil && m.same(f.mark):
@@ -157,7 +155,7 @@ func (l *Log) unbroken(ctx context.Context, partition int, f *follower) error {
 		case err == nil || errors.Is(err, session.ErrNotFound):
 			return fmt.Errorf("%w: the record at %d is another one", ErrReset, f.mark.seq)
 		}
-		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
+		if !more.wait(ctx) {
 			return resetBy(ctx, err)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -183,12 +181,12 @@ func newPublication(space session.ID, tail uint64, r session.Record) (publicatio
 func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, error) {
 	seen := l.tails.seen(p.space)
 	var (
-		doubt    error // of the first try that was not settled
-		deadline time.Time
-		pause    = firstPause
-		behind   lag
+		doubt  error // of the first try that was not settled
+		more   again
+		rivals crowd
+		behind lag
 	)
-	for tries := 0; ; {
+	for {
 		a := l.try(ctx, p.msg)
 		switch {
 		case a.outcome == stored:
@@ -208,31 +206,20 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 		case a.outcome == refused && doubt == nil:
 			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, a.err)
 		case a.outcome == busy && doubt == nil:
-			if tries++; tries > busyTries {
-				return 0, &session.ConflictError{Session: p.space, Want: p.expect}
+			if rivals.wait(ctx) {
+				continue
 			}
-			if !delay.For(ctx, jitter(minBusyPause, maxBusyPause)) {
-				return 0, &session.ConflictError{Session: p.space, Want: p.expect}
-			}
-			continue
+			return 0, &session.ConflictError{Session: p.space, Want: p.expect}
 		}
 		// Not settled. After that no refusal says anything of the first try.
 		if doubt == nil {
-			doubt, deadline = a.err, time.Now().Add(l.cfg.Budget)
+			doubt, more = a.err, l.again()
 		}
-		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
+		if !more.wait(ctx) {
 			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, doubt))
 		}
-		pause = min(2*pause, lastPause)
 	}
 }
-
-const (
-	minBusyPause = 200 * time.Microsecond
-	maxBusyPause = 2 * time.Millisecond
-	firstPause   = 20 * time.Millisecond
-	lastPause    = 500 * time.Millisecond
-)
 
 // moved settles a publish whose tail has moved. With no doubt about an earlier
 // try it is a conflict. With one, it may be the record itself that moved the
@@ -264,13 +251,12 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 // stands finds where a record that is in the log stands: right after the tail it
 // expected. A read that does not find it proves nothing, so it is repeated.
 func (l *Log) stands(ctx context.Context, p publication) (uint64, error) {
-	deadline := time.Now().Add(l.cfg.Budget)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for more := l.again(); ; {
 		raw, err := l.leader(ctx, p.space.Partition(), getRequest{Seq: p.expect + 1, NextFor: TailFilter(p.space)})
 		if err == nil && raw.Headers[session.HeaderLinkName] == p.msg.Header[session.HeaderLinkName][0] {
 			return raw.StreamSeq, nil
 		}
-		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
+		if !more.wait(ctx) {
 			return 0, errors.Join(errors.New("no read shows it"), err)
 		}
 	}
@@ -292,9 +278,4 @@ func lossOf(id session.ID, next session.Seq, seen, now uint64) error {
 		Session: id, Seq: next, StreamSeq: seen, Loss: true,
 		Reason: fmt.Errorf("its tail was %d and is now %d: %w", seen, now, session.ErrLoss),
 	}
-}
-
-// jitter picks a duration between two, so that rivals do not keep step.
-func jitter(from, to time.Duration) time.Duration {
-	return from + rand.N(to-from) //nolint:gosec // spreads load, guards nothing
 }

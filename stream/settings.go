@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -53,17 +52,19 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 	m.Data = value
 	m.Header[headerExpectTail] = []string{strconv.FormatUint(last, 10)}
 	m.Header[headerExpectFilter] = []string{m.Subject}
-	deadline := time.Now().Add(s.log.cfg.Budget)
-	var doubt error
-	tries := 0
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	var (
+		doubt  error
+		rivals crowd
+	)
+	for more := s.log.again(); ; {
 		a := s.log.try(ctx, m)
 		switch {
-		case a.outcome == busy && doubt == nil:
-			if tries++; tries > busyTries || !delay.For(ctx, jitter(minBusyPause, maxBusyPause)) {
-				return 0, fmt.Errorf("update the settings after revision %d: %w: %w", last, ErrRevision, a.err)
-			}
+		case a.outcome == busy && doubt == nil && rivals.wait(ctx):
 			continue
+		case a.outcome == busy && doubt == nil && ctx.Err() != nil:
+			return 0, fmt.Errorf("update the settings after revision %d: %w", last, context.Cause(ctx))
+		case a.outcome == busy && doubt == nil:
+			return 0, fmt.Errorf("update the settings after revision %d: %w: %w", last, ErrRevision, a.err)
 		case a.outcome == stored:
 			return a.seq, nil
 		case a.outcome == moved && doubt != nil:
@@ -79,7 +80,7 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 		case doubt == nil && a.outcome == unsettled:
 			doubt = a.err
 		}
-		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
+		if !more.wait(ctx) {
 			return 0, fmt.Errorf("update the settings: %w", unknown(s.log.nc, errors.Join(doubt, a.err)))
 		}
 	}
