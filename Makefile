@@ -28,8 +28,9 @@ test: ## run every test
 	$(GO) test -p 4 $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED)))$$')
 	$(GO) test -p 1 $(TESTFLAGS) -skip '^TestChaosRaces' $(addprefix ./,$(TIMED))
 
+# What test leaves out, too; a -skip of TESTFLAGS comes in its place.
 race: ## run the tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race $(TESTFLAGS) $(PKGS)
+	CGO_ENABLED=1 $(GO) test -race -skip '^TestChaosRaces' $(TESTFLAGS) $(PKGS)
 
 # go test fuzzes one target of one package at a time. The list is of lines
 # "FuzzName" followed by the "ok package" they belong to.
@@ -49,7 +50,7 @@ bench: ## print our figures beside the raw library's
 	$(GO) run ./cmd/entail bench
 
 # Repeat a run with CHAOS_SEED, as the run before prints it.
-chaos: ## kill processes for CHAOS_SECONDS (20) and judge the logs
+chaos: ## kill and race for CHAOS_SECONDS (20) each, damage a leader, judge the logs
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout $$(( 3 * $(CHAOS_SECONDS) + 900 ))s -run Chaos ./chaos
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run TestDamageOfALeader ./coordinator
 
