@@ -213,15 +213,9 @@ func (l *Log) believeEmpty(ctx context.Context, space session.ID, v session.View
 		return err
 	}
 	if tail > 0 {
-		l.tails.note(space, tail)
 		return &session.ConflictError{Session: space, Tail: tail}
 	}
-	err = l.cfg.Witness.Empty(ctx, space, past)
-	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
-		// The view that comes next has this tail, or it is lost.
-		l.tails.note(space, conflict.Tail)
-	}
-	if err != nil {
+	if err := l.cfg.Witness.Empty(ctx, space, past); err != nil {
 		return fmt.Errorf("the space of %s reads as empty, but a mirror does not agree: %w", space, err)
 	}
 	return nil

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
-	"time"
 
-	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -29,23 +28,21 @@ type TailWitness interface {
 // one that was restarted may have lost what it held, and its compare-and-set speaks
 // of the last record alone. Server is who is talked to.
 func (l *Log) believe(ctx context.Context, space session.ID, view session.View, server string) error {
-	switch {
+	var err error
+	switch w, remembers := l.cfg.Witness.(TailWitness); {
 	case view.Tail == 0 && doubtsEmpty:
-		return l.believeEmpty(ctx, space, view)
+		err = l.believeEmpty(ctx, space, view)
 	case view.Tail == 0 || !comparesLogs || l.beliefs.hold(space, server):
-		return nil
+	case !remembers:
+		err = l.Compare(ctx, space, view)
+	default:
+		if err = w.Beyond(ctx, space, view.Tail); err == nil {
+			l.beliefs.note(space, server)
+		}
 	}
-	w, ok := l.cfg.Witness.(TailWitness)
-	if !ok {
-		return l.Compare(ctx, space, view)
-	}
-	err := w.Beyond(ctx, space, view.Tail)
 	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
 		// The view that comes next has this tail, or it is lost.
 		l.tails.note(space, conflict.Tail)
-	}
-	if err == nil {
-		l.beliefs.note(space, server)
 	}
 	return err
 }
@@ -58,8 +55,7 @@ func (l *Log) Compare(ctx context.Context, id session.ID, view session.View) err
 	if !comparesLogs || l.beliefs.hold(id, server) {
 		return nil
 	}
-	deadline := time.Now().Add(l.cfg.Budget)
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for more := l.again(); ; {
 		err := l.compare(ctx, id, view)
 		switch {
 		case err == nil:
@@ -67,8 +63,7 @@ func (l *Log) Compare(ctx context.Context, id session.ID, view session.View) err
 			return nil
 		case errors.Is(err, session.ErrLoss), errors.Is(err, session.ErrCorrupt):
 			return err
-		}
-		if time.Now().After(deadline) || !delay.For(ctx, jitter(pause/2, pause)) {
+		case !more.wait(ctx):
 			return fmt.Errorf("compare %s with the stream: %w", id, err)
 		}
 	}
@@ -92,8 +87,6 @@ func (l *Log) compare(ctx context.Context, id session.ID, view session.View) err
 	}
 	tail, err := l.Read(ctx, id, 0, func(r session.Raw) error { read.take(r); return nil })
 	switch {
-	case errors.Is(err, errOwed):
-		return notWhole(view, errOwed)
 	case err != nil:
 		return err
 	case read.next >= view.State.Next:
@@ -117,18 +110,16 @@ func notWhole(v session.View, reason error) error {
 
 // lost asks the leader whether a session's tail is lower than one that was seen.
 func (l *Log) lost(ctx context.Context, id session.ID, next session.Seq, seen uint64) error {
-	for behind := (lag{}); ; {
+	var now uint64
+	there, err := l.shows(ctx, func() (bool, error) {
 		last, err := l.Last(ctx, id)
-		switch {
-		case err != nil || !shortened(seen, last.StreamSeq):
-			return err
-		case behind.wait(ctx, l.cfg.Timeout):
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		default:
-			return lossOf(id, next, seen, last.StreamSeq)
-		}
+		now = last.StreamSeq
+		return !shortened(seen, now), err
+	})
+	if err != nil || there {
+		return err
 	}
+	return lossOf(id, next, seen, now)
 }
 
 // lostGenesis says what it is that a genesis which was folded cannot be read.
@@ -136,14 +127,37 @@ func (l *Log) lostGenesis(ctx context.Context, id session.ID, err error) error {
 	if !errors.Is(err, session.ErrNotFound) {
 		return err
 	}
-	_, err = l.leader(ctx, id.Partition(), getRequest{LastFor: genesisFilter(id)})
+	there, err := l.shows(ctx, func() (bool, error) {
+		_, err := l.leader(ctx, id.Partition(), getRequest{LastFor: genesisFilter(id)})
+		if errors.Is(err, session.ErrNotFound) {
+			return false, nil
+		}
+		return true, err
+	})
 	switch {
-	case err == nil:
+	case err != nil:
+		return err
+	case there:
 		return errBehind
-	case errors.Is(err, session.ErrNotFound):
-		return &session.CorruptError{Session: id, Loss: true, Reason: fmt.Errorf("its genesis is not in the stream: %w", session.ErrLoss)}
 	}
-	return err
+	return &session.CorruptError{Session: id, Loss: true, Reason: fmt.Errorf("its genesis is not in the stream: %w", session.ErrLoss)}
+}
+
+// shows looks at the leader until something is there, for as long as a leader may be
+// behind.
+func (l *Log) shows(ctx context.Context, look func() (there bool, err error)) (bool, error) {
+	for behind := (lag{}); ; {
+		there, err := look()
+		switch {
+		case err != nil || there:
+			return there, err
+		case behind.wait(ctx, l.cfg.Timeout):
+		case ctx.Err() != nil:
+			return false, context.Cause(ctx)
+		default:
+			return false, nil
+		}
+	}
 }
 
 // cover is how far the records read so far hold, without a gap, what a view folded.
@@ -182,8 +196,7 @@ func (c *cover) take(r session.Raw) {
 
 // ends reports whether a record's links, "before after", end with one.
 func ends(links string, after session.Link) bool {
-	want := after.String()
-	return len(links) > len(want) && links[len(links)-len(want):] == want
+	return strings.HasSuffix(links, " "+after.String())
 }
 
 // beliefs are the sessions that were compared with the stream of one server
@@ -194,8 +207,9 @@ type beliefs struct {
 	now, old map[session.ID]struct{} // guarded by mu
 }
 
-// hold reports whether a session was compared. Without a connection, server is
-// empty and what was believed last stands: nothing can be appended either.
+// hold reports whether a session was compared with what server holds, and forgets
+// what was compared with another one. Without a connection server is empty, and what
+// was believed of the last one stands: nothing that is sent then arrives.
 func (b *beliefs) hold(id session.ID, server string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
