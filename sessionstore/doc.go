@@ -43,7 +43,7 @@
 //	W partition(2)                   watermark, JSON
 //	J partition(2) streamSeq(8)      batch that went on from there: to, oldest, written (8 each)
 //	S id                             row: state, tail and counters, JSON
-//	E id 0 seq(8)                    own event: link(32), class, 0, line
+//	E id 0 seq(8)                    own events up to this one, of one record: link(32), 0, streamSeq(8), its space if another's
 //	R id 0 streamSeq(8)              raw record of the space of id
 //	M id 0 message id                seq(8) of the event that carries the id
 //	A id 0 streamSeq(8)              alarm, JSON

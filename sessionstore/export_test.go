@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -118,10 +119,11 @@ func DropLogs(t testing.TB, s *Store) {
 	}
 }
 
-// DropEvent deletes one event.
+// DropEvent deletes where an event stands, with the others of its section.
 func DropEvent(t testing.TB, s *Store, id session.ID, seq session.Seq) {
 	t.Helper()
-	if err := s.db.Delete(eventKey(id, seq), pebble.Sync); err != nil {
+	key, _ := sectionOf(t, s, id, seq)
+	if err := s.db.Delete(key, pebble.Sync); err != nil {
 		t.Fatalf("drop event: %v", err)
 	}
 }
@@ -129,16 +131,57 @@ func DropEvent(t testing.TB, s *Store, id session.ID, seq session.Seq) {
 // TamperEvent changes the time in an event's line.
 func TamperEvent(t testing.TB, s *Store, id session.ID, seq session.Seq) {
 	t.Helper()
-	value, closer, err := s.db.Get(eventKey(id, seq))
+	_, p := sectionOf(t, s, id, seq)
+	value, closer, err := s.db.Get(recordKey(p.space, p.streamSeq))
 	if err != nil {
 		t.Fatalf("tamper with event: %v", err)
 	}
-	changed := bytes.Replace(value, []byte(`"time":1`), []byte(`"time":2`), 1)
+	is := fmt.Sprintf(`"seq":%d,"time":`, seq)
+	changed := bytes.Replace(value, []byte(is+"1"), []byte(is+"2"), 1)
 	if bytes.Equal(changed, value) {
 		t.Fatal("tamper with event: nothing to change")
 	}
-	if err := errors.Join(closer.Close(), s.db.Set(eventKey(id, seq), changed, pebble.Sync)); err != nil {
+	if err := errors.Join(closer.Close(), s.db.Set(recordKey(p.space, p.streamSeq), changed, pebble.Sync)); err != nil {
 		t.Fatalf("tamper with event: %v", err)
+	}
+}
+
+// sectionOf finds what is kept of the section that an event is in.
+func sectionOf(t testing.TB, s *Store, id session.ID, seq session.Seq) (key []byte, p placed) {
+	t.Helper()
+	err := scan(s.db, ofSession(spaceEvent, id), eventKey(id, seq), func(at, value []byte) (err error) {
+		key = bytes.Clone(at)
+		if p, err = decodePlaced(id, session.Seq(lastUint64(at)), value); err == nil {
+			err = errStop
+		}
+		return err
+	})
+	if err != nil || key == nil {
+		t.Fatalf("find event %d of %s: %v", seq, id, err)
+	}
+	return key, p
+}
+
+// KeepEventsAsFormat1 rewrites what is kept of events as builds of store format 1
+// kept it: each event by itself.
+func KeepEventsAsFormat1(t testing.TB, s *Store) {
+	t.Helper()
+	b := s.db.NewBatch()
+	defer b.Close()
+	err := scan(s.db, []byte{spaceEvent}, nil, func(key, value []byte) error {
+		id, _, _ := bytes.Cut(key[1:], []byte{0})
+		sec, err := sectionAt(s.db, session.ID(id), session.Seq(lastUint64(key)), value)
+		if err != nil {
+			return err
+		}
+		for _, e := range sec.Events {
+			v := append(append(e.Link[:], string(e.Class)+"\x00"...), e.Line...)
+			err = errors.Join(err, b.Set(eventKey(e.Session, e.Seq), v, nil))
+		}
+		return err
+	})
+	if err = errors.Join(err, b.Commit(pebble.Sync)); err != nil {
+		t.Fatalf("keep events as format 1: %v", err)
 	}
 }
 

@@ -154,7 +154,7 @@ func (b *batch) judge(w *work, d session.Decoded) error {
 	}
 	switch j.Ruling {
 	case session.Valid:
-		return b.accept(w, j.Events)
+		return b.accept(w, d.Raw, j.Events)
 	case session.Void:
 		w.Voids++
 		return b.alarm(*j.Alarm)
@@ -169,12 +169,14 @@ func (b *batch) refuse(w *work, want int, from uint64) {
 	w.Refused, w.StopAt, w.chain = want, from, nil
 }
 
-// accept stores valid events.
-func (b *batch) accept(w *work, events []session.Event) error {
+// accept notes where valid events stand, all those of a section.
+func (b *batch) accept(w *work, in session.Raw, events []session.Event) error {
+	last := events[len(events)-1]
+	at := place{link: last.Link, streamSeq: in.StreamSeq, space: in.Address.Space()}
+	if err := b.b.Set(eventKey(w.ID, last.Seq), encodePlace(w.ID, at), nil); err != nil {
+		return err
+	}
 	for _, e := range events {
-		if err := b.b.Set(eventKey(w.ID, e.Seq), encodeEvent(e), nil); err != nil {
-			return err
-		}
 		if id, ok := session.MessageID(e); ok {
 			if err := b.keepMessage(w.ID, id, e.Seq); err != nil {
 				return err
@@ -223,7 +225,7 @@ func (b *batch) birth(d session.Decoded) error {
 		return err
 	default:
 		w.chain, w.Begun, w.State = chain, true, chain.State()
-		if err := b.accept(w, events); err != nil {
+		if err := b.accept(w, d.Raw, events); err != nil {
 			return err
 		}
 	}

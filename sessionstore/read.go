@@ -83,19 +83,27 @@ func ownEvents(l lineage, r row, from, to session.Seq, fn func(session.Event) er
 	}
 	next := from
 	err = scan(l.reader(), ofSession(spaceEvent, r.ID), eventKey(r.ID, from), func(key, value []byte) error {
-		if next == to {
-			return errStop
-		}
-		e, err := decodeEvent(r.ID, session.Seq(lastUint64(key)), value)
+		s, err := sectionAt(l.reader(), r.ID, session.Seq(lastUint64(key)), value)
 		if err != nil {
 			return err
 		}
-		link = session.EventLink(link, e.Session, e.Class, e.Line)
-		if e.Seq != next || e.Link != link {
-			return damaged("event of "+string(r.ID), next, errors.New("it is missing or does not link to the one before it"))
+		for _, e := range s.Events {
+			switch {
+			case next == to:
+				return errStop
+			case next == from && e.Seq < from: // the section begins before it
+				continue
+			}
+			link = session.EventLink(link, e.Session, e.Class, e.Line)
+			if e.Seq != next || e.Link != link {
+				return damaged("event of "+string(r.ID), next, errors.New("it is missing or does not link to the one before it"))
+			}
+			next++
+			if err := fn(e); err != nil {
+				return err
+			}
 		}
-		next++
-		return fn(e)
+		return nil
 	})
 	if err == nil && (next != to || (to == r.State.Next && link != r.State.Link)) {
 		err = damaged("event of "+string(r.ID), next, errors.New("it is missing or not the one that was folded"))

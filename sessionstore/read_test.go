@@ -52,6 +52,23 @@ func TestEventsReadsThroughTwoForks(t *testing.T) {
 	}
 }
 
+// A store of format 1 kept each event by itself. Its sessions are read, and go on.
+func TestEventsOfFormat1AreRead(t *testing.T) {
+	t.Parallel()
+	tp := family(t)
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	sessionstore.KeepEventsAsFormat1(t, s)
+	agree(t, s, tp)
+	for _, id := range tp.ids {
+		tp.add(id, session.ClassInbox, tp.message(session.FromUser))
+	}
+	child := tp.delegate(tp.root(), session.Fork)
+	tp.turn(child)
+	apply(t, s, tp.raws)
+	agree(t, s, tp)
+}
+
 func TestEventsEndsWithItsCallersError(t *testing.T) {
 	t.Parallel()
 	tp := family(t)
