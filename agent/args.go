@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	jsonv2 "github.com/go-json-experiment/json"
-
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/sandbox"
@@ -43,14 +41,13 @@ type delegation struct {
 // maxTimeout bounds what a call may take.
 const maxTimeout = time.Hour
 
-// strict decodes arguments into v: one object, keys as the schema spells them and
-// each once, right types. Whatever passes has one normal form: a key in another case
-// would have told a repeat of a refused call from the call (SPEC 5.8).
+// strict decodes arguments into v. Whatever passes has one normal form: a key in
+// another case would have told a repeat of a refused call from the call (SPEC 5.8).
 func strict(raw string, v any) error {
 	if strings.TrimSpace(raw) == "" {
 		raw = "{}"
 	}
-	if err := jsonv2.Unmarshal([]byte(raw), v, jsonv2.RejectUnknownMembers(true)); err != nil {
+	if err := client.Decode([]byte(raw), v); err != nil {
 		return fmt.Errorf("the arguments are not as the tool's schema says: %w", err)
 	}
 	return nil

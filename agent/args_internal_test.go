@@ -1,6 +1,9 @@
 package agent
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // Arguments are read in one way only: what the bound on repeats looks at is what
 // is run (SPEC 5.8).
@@ -11,16 +14,16 @@ func TestSPEC5_8_ArgumentsHaveOneForm(t *testing.T) {
 	if err != nil || in.op.Shell.Command != "ls" || in.escalate.Mode != "workspace-write" || in.escalate.Justification != "to write" {
 		t.Fatalf("decodeBash(%s) = %+v, %v", good, in, err)
 	}
-	for what, raw := range map[string]string{
-		"a key in another case":  `{"command":"ls","Timeout":3}`,
-		"a key twice":            `{"command":"ls","command":"rm f"}`,
-		"an unknown key":         `{"command":"ls","cwd":"/"}`,
-		"something behind it":    `{"command":"ls"} {}`,
-		"another type":           `{"command":["ls"]}`,
-		"bytes that are no text": "{\"command\":\"ls\xff\"}",
+	for what, bad := range map[string]struct{ raw, says string }{
+		"a key in another case":  {`{"command":"ls","Timeout":3}`, `there is no field "Timeout"`},
+		"a key twice":            {`{"command":"ls","command":"rm f"}`, `field "command" is given twice`},
+		"an unknown key":         {`{"command":"ls","cwd":"/"}`, `there is no field "cwd"`},
+		"something behind it":    {`{"command":"ls"} {}`, "not one JSON value"},
+		"another type":           {`{"command":["ls"]}`, `field "command" takes no JSON array`},
+		"bytes that are no text": {"{\"command\":\"ls\xff\"}", "not one JSON value"},
 	} {
-		if _, err := decodeBash(raw); err == nil {
-			t.Errorf("%s: %q was taken", what, raw)
+		if _, err := decodeBash(bad.raw); err == nil || !strings.Contains(err.Error(), bad.says) {
+			t.Errorf("%s: %q: %v, want it refused with %q", what, bad.raw, err, bad.says)
 		}
 	}
 	if normal("/w", "bash", `{"command":"ls","timeout":3}`) != normal("/w", "bash", `{"timeout":4,"command":" 'ls'"}`) {

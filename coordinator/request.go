@@ -3,13 +3,9 @@ package coordinator
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -24,48 +20,12 @@ func invalid(format string, args ...any) error {
 	return &client.Error{Code: client.CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
-// decode reads a request strictly: one JSON value of the method's fields, each
-// once and of its type. What encoding/json reads leniently, a name in another case
-// or given twice, is refused: of two readers of such a request each could see
-// another one.
+// decode reads a request strictly.
 func decode(method string, body []byte, in any) error {
-	err := json.Unmarshal(body, in, json.RejectUnknownMembers(true))
-	if err == nil {
-		return nil
+	if err := client.Decode(body, in); err != nil {
+		return invalid("the request is not what %s takes: %v; the method %s publishes what each method takes", method, err, client.MethodSchemas)
 	}
-	return invalid("the request is not what %s takes: %v; the method %s publishes what each method takes", method, inJSON(err), client.MethodSchemas)
-}
-
-// inJSON says in the words of JSON what the library says in those of Go.
-func inJSON(err error) error {
-	wrong, ok := errors.AsType[*json.SemanticError](err)
-	switch {
-	case !ok:
-		return err
-	case errors.Is(wrong, json.ErrUnknownName):
-		return fmt.Errorf("there is no field %q%s", wrong.JSONPointer.LastToken(), in(wrong.JSONPointer.Parent()))
-	case wrong.JSONPointer == "":
-		return fmt.Errorf("it is a JSON %s", kindName(wrong.JSONKind))
-	}
-	return fmt.Errorf("field %q takes no JSON %s", dotted(wrong.JSONPointer), kindName(wrong.JSONKind))
-}
-
-// in says where in a request something stands, nothing at its top.
-func in(p jsontext.Pointer) string {
-	if p == "" {
-		return ""
-	}
-	return " in " + dotted(p)
-}
-
-// dotted writes a pointer as our documents write fields: calls.0.spec.
-func dotted(p jsontext.Pointer) string { return strings.Join(slices.Collect(p.Tokens()), ".") }
-
-func kindName(k jsontext.Kind) string {
-	if name, ok := map[jsontext.Kind]string{'{': "object", '[': "array"}[k]; ok {
-		return name
-	}
-	return k.String()
+	return nil
 }
 
 // checkName holds an id or a name that the requester made to its form.

@@ -100,19 +100,15 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	if err != nil {
 		return policy.Settings{}, fmt.Errorf("write settings: %w", err)
 	}
-	s, err := policy.ParseSettings(edited)
+	err = client.Decode(edited, new(policy.Settings)) // for its words
+	var s policy.Settings
+	if err == nil {
+		s, err = policy.ParseSettings(edited)
+	}
 	if err != nil {
-		return policy.Settings{}, invalid("set %q to %s: %v; `entail config get` shows what is there", path, value, wrongType(err))
+		return policy.Settings{}, invalid("set %q to %s: %v; `entail config get` shows what is there", path, value, err)
 	}
 	return s, nil
-}
-
-// wrongType says in the words of JSON that a setting takes no value of a type.
-func wrongType(err error) error {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("field %q takes no JSON %s", wrong.Field, wrong.Value)
-	}
-	return err
 }
 
 var errNoPath = errors.New("no such path")
