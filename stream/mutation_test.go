@@ -1,24 +1,37 @@
-//go:build !mutate_cas && !mutate_filter && !mutate_10164
-
 package stream_test
 
 import (
+	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// Each rule is taken out by a build tag; the test that guards it must notice.
+// Each rule of the package is taken out by a build tag; the test that guards it must
+// fail then.
 func TestRulesAreGuarded(t *testing.T) {
 	t.Parallel()
-	for tag, guard := range map[string]string{
-		"mutate_cas":    "TestRacingWritersKeepOneChain",
-		"mutate_filter": "TestRacingWritersKeepOneChain",
-		"mutate_10164":  "TestBusyIsTriedAgainWithTheSameExpectation",
-	} {
+	guards := map[string]string{
+		"mutate_cas":          "TestRacingWritersKeepOneChain",
+		"mutate_filter":       "TestRacingWritersKeepOneChain",
+		"mutate_filter_mixed": "TestExpectationOnTheWire",
+		"mutate_10164":        "TestBusyIsTriedAgainWithTheSameExpectation",
+		"mutate_seen":         "TestDamageOfALastRecordIsALowerTail",
+		"mutate_tail0":        "TestDamageDoesNotMakeASessionEmpty",
+		"mutate_compare":      "TestDamageInAnOldBlock",
+		"mutate_owed":         "TestDamageIsSeenByANewReader",
+	}
+	if got, want := tags(t), slices.Sorted(maps.Keys(guards)); !slices.Equal(got, want) {
+		t.Errorf("the package has the tags %v, guarded are %v", got, want)
+	}
+	for tag, guard := range guards {
 		t.Run(tag, func(t *testing.T) {
 			t.Parallel()
-			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-tags", tag, "-run", "^"+guard+"$", ".").CombinedOutput()
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-ldflags=-w", "-count=1", "-tags", tag, "-run", "^"+guard+"$", ".").CombinedOutput()
 			if err == nil {
 				t.Fatalf("%s passes without its rule", guard)
 			}
@@ -27,4 +40,25 @@ func TestRulesAreGuarded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tags returns the tags that take a rule of the package out.
+func tags(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("*_mutated.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		constraint, _, _ := strings.Cut(string(text), "\n")
+		for _, tag := range regexp.MustCompile(`mutate_\w+`).FindAllString(constraint, -1) {
+			found[tag] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
