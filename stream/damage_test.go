@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/internal/damage"
@@ -59,14 +60,28 @@ func (d *disk) log(edit ...func(*stream.Config)) (*stream.Log, *folder) {
 	return logOf(d.t, d.b.Conn(d.t, broker.Coordinator, "coordinator"), edit...)
 }
 
-// damage stops the broker, turns over a bit in the body of the record at a stream
-// sequence and starts the broker again. It believes its index, and so counts what
-// it cannot read any more.
-func (d *disk) damage(seq uint64) {
+// restart stops the broker and starts it again, and calls down, if it is given, in
+// between.
+func (d *disk) restart(down func()) {
 	d.t.Helper()
 	if err := d.b.Close(); err != nil {
 		d.t.Fatal(err)
 	}
+	if down != nil {
+		down()
+	}
+	d.start()
+}
+
+// damage turns over a bit in the body of the record at a stream sequence while the
+// broker is down. It believes its index, and so counts what it cannot read any more.
+func (d *disk) damage(seq uint64) {
+	d.t.Helper()
+	d.restart(func() { d.flip(seq) })
+}
+
+func (d *disk) flip(seq uint64) {
+	d.t.Helper()
 	store, err := damage.Open(d.dir, stream.StreamName(0))
 	if err != nil {
 		d.t.Fatal(err)
@@ -86,7 +101,6 @@ func (d *disk) damage(seq uint64) {
 	if err != nil || string(again[seq-1].Body) == string(records[seq-1].Body) {
 		d.t.Fatalf("the record is not damaged (%v)", err)
 	}
-	d.start()
 }
 
 // end is where the stream ends.
@@ -112,6 +126,32 @@ func (d *disk) refuses(l *stream.Log, v stream.Viewer, id session.ID, c stream.C
 	if after := d.end(l); after != before {
 		d.t.Errorf("the stream ends at %d and did at %d: something was appended", after, before)
 	}
+}
+
+// takes wants an append to a session that nothing happened to.
+func (d *disk) takes(l *stream.Log, v stream.Viewer, id session.ID) {
+	d.t.Helper()
+	if _, err := l.Append(d.t.Context(), v, id, nudge("whole")); err != nil {
+		d.t.Errorf("another session, %s: %v", id, err)
+	}
+}
+
+// living is a log whose connection lives on while the broker is restarted, and what
+// waits until it is back.
+func (d *disk) living(edit ...func(*stream.Config)) (l *stream.Log, v *folder, back func()) {
+	d.t.Helper()
+	at, err := url.Parse(d.b.URL())
+	if err == nil {
+		d.port, err = strconv.Atoi(at.Port())
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	again := make(chan struct{}, 1)
+	l, v = logOf(d.t, d.b.Conn(d.t, broker.Coordinator, "coordinator",
+		nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
+		nats.ReconnectHandler(func(*nats.Conn) { again <- struct{}{} })), edit...)
+	return l, v, func() { <-again }
 }
 
 // remembering is a view of sessions that were folded before the damage, over a new
@@ -175,9 +215,7 @@ func TestDamageOfALastRecordIsALowerTail(t *testing.T) {
 	once := nudge("a")
 	once.Once = true
 	d.refuses(l, v, hit, once)
-	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
-		t.Errorf("another session: %v", err)
-	}
+	d.takes(l, v, other)
 }
 
 // The one record of a session is damaged: it looks as if it had never been, and the
@@ -196,9 +234,7 @@ func TestDamageDoesNotMakeASessionEmpty(t *testing.T) {
 	l, _ = d.log(func(c *stream.Config) { c.Witness = holds })
 	v = remembering(v, l)
 	d.refuses(l, blind{v}, hit, nudge("a"))
-	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
-		t.Errorf("another session: %v", err)
-	}
+	d.takes(l, v, other)
 }
 
 // A record in an old block is damaged. The session's last one is not, so that the
@@ -213,9 +249,7 @@ func TestDamageInAnOldBlock(t *testing.T) {
 	l, _ = d.log()
 	v = remembering(v, l)
 	d.refuses(l, v, hit, nudge("a"))
-	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
-		t.Errorf("another session: %v", err)
-	}
+	d.takes(l, v, other)
 }
 
 // Nobody remembers the session. A reader that was given all records but one would
@@ -234,9 +268,7 @@ func TestDamageIsSeenByANewReader(t *testing.T) {
 	d.damage(3)
 	l, v = d.log()
 	d.refuses(l, v, id, claim(t, 9))
-	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
-		t.Errorf("another session: %v", err)
-	}
+	d.takes(l, v, other)
 }
 
 // A server that was restarted behind a connection which lives on is another one:
@@ -244,25 +276,111 @@ func TestDamageIsSeenByANewReader(t *testing.T) {
 func TestDamageBehindALivingConnection(t *testing.T) {
 	t.Parallel()
 	d := newDisk(t)
-	at, err := url.Parse(d.b.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d.port, err = strconv.Atoi(at.Port()); err != nil {
-		t.Fatal(err)
-	}
-	back := make(chan struct{}, 1)
-	nc := d.b.Conn(t, broker.Coordinator, "coordinator", nats.ReconnectWait(10*time.Millisecond), nats.MaxReconnects(-1),
-		nats.ReconnectHandler(func(*nats.Conn) { back <- struct{}{} }))
-	l, v := logOf(t, nc)
+	l, v, back := d.living()
 	hit := write(t, l, v, 1, 20)
 	other := write(t, l, v, 2, 2)
 	d.damage(5)
-	<-back
+	back()
 	d.refuses(l, v, hit, nudge("a"))
-	if _, err := l.Append(t.Context(), v, other, nudge("a")); err != nil {
-		t.Errorf("another session: %v", err)
+	d.takes(l, v, other)
+}
+
+// The server is restarted, damaged, while a record is on its way: what was compared
+// before the record was first sent is compared again before it is sent again. The
+// session's last record is whole, so that the compare-and-set alone would take it.
+func TestDamageBehindAnAppendOnItsWay(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v, back := d.living()
+	hit := write(t, l, v, 1, 20)
+	other := write(t, l, v, 2, 2)
+	l.Intercept(onTheWay(func(stream.Publish, *nats.Msg) { d.damage(5); back() }))
+	d.refuses(l, v, hit, nudge("a"))
+	d.takes(l, v, other)
+}
+
+// A worker asks a mirror again, which may hold the very record by then: that is no
+// conflict.
+func TestRestartBehindAnAppendOnItsWay(t *testing.T) {
+	t.Parallel()
+	loss := func(id session.ID, tail uint64) error {
+		return &session.CorruptError{Session: id, StreamSeq: tail, Loss: true, Reason: session.ErrLoss}
 	}
+	more := func(id session.ID, tail uint64) error {
+		return &session.ConflictError{Session: id, Want: tail, Tail: tail + 1}
+	}
+	for name, tt := range map[string]struct {
+		stored bool
+		says   func(id session.ID, tail uint64) error
+		lost   bool
+	}{
+		"stored, and the mirror holds it":         {true, more, false},
+		"stored, and the mirror does not hold it": {true, nil, false},
+		"not stored": {false, nil, false},
+		"stored, and the mirror has found a loss": {true, loss, true},
+		"not stored, and it has found a loss":     {false, loss, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDisk(t)
+			held := &mirror{witness: func(session.ID, uint64) error { return nil }}
+			l, v, back := d.living(func(c *stream.Config) { c.Witness = held })
+			id := write(t, l, v, 1, 1)
+			l.Intercept(onTheWay(func(next stream.Publish, m *nats.Msg) {
+				if tt.stored {
+					if _, err := next(t.Context(), m); err != nil {
+						t.Error(err)
+					}
+				}
+				held.says = tt.says
+				d.restart(nil)
+				back()
+			}))
+			c := nudge("a")
+			c.Once = true
+			done, err := l.Append(t.Context(), v, id, c)
+			if tt.lost {
+				if !errors.Is(err, session.ErrLoss) || !errors.Is(err, stream.ErrUnknown) {
+					t.Errorf("got %v, want a loss that leaves open whether it is written", err)
+				}
+				return
+			}
+			if err != nil || done.StreamSeq != 3 {
+				t.Errorf("got %d, %v, want it at 3", done.StreamSeq, err)
+			}
+			if ids, _ := nudges(t, l, id); len(ids) != 2 {
+				t.Errorf("stored %v, want two", ids)
+			}
+		})
+	}
+}
+
+// onTheWay does something to the first record that is sent, and answers nothing.
+func onTheWay(do func(next stream.Publish, m *nats.Msg)) func(stream.Publish) stream.Publish {
+	return func(next stream.Publish) stream.Publish {
+		first := true
+		return func(ctx context.Context, m *nats.Msg) (*jetstream.PubAck, error) {
+			if !first {
+				return next(ctx, m)
+			}
+			first = false
+			do(next, m)
+			return nil, nats.ErrTimeout
+		}
+	}
+}
+
+// mirror is a coordinator's, as a worker asks it.
+type mirror struct {
+	witness
+	says func(id session.ID, tail uint64) error // of what is beyond a tail; nil for nothing
+}
+
+func (m *mirror) Beyond(_ context.Context, id session.ID, tail uint64) error {
+	if m.says == nil {
+		return nil
+	}
+	return m.says(id, tail)
 }
 
 // Nothing is damaged: a restart alone stops nobody.
@@ -271,10 +389,7 @@ func TestRestartIsNoDamage(t *testing.T) {
 	d := newDisk(t)
 	l, v := d.log()
 	id := write(t, l, v, 1, 20)
-	if err := d.b.Close(); err != nil {
-		t.Fatal(err)
-	}
-	d.start()
+	d.restart(nil)
 	l, fresh := d.log()
 	for i, v := range []stream.Viewer{remembering(v, l), fresh} {
 		if _, err := l.Append(t.Context(), v, id, nudge(strconv.Itoa(i))); err != nil {

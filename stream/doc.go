@@ -34,7 +34,8 @@
 //	check  the change's precondition on that view
 //	draft  its events, composed after the view's last one, folded on its state
 //	send   with the view's tail as the expectation
-//	settle conflict: view again; no answer: send the same again; else done
+//	settle conflict: view again; no answer: hold the view to its witnesses again if
+//	       another server answers, and send the same again; else done
 //
 // # Example
 //

@@ -23,6 +23,7 @@ func TestRulesAreGuarded(t *testing.T) {
 		"mutate_seen":         "TestDamageOfALastRecordIsALowerTail",
 		"mutate_tail0":        "TestDamageDoesNotMakeASessionEmpty",
 		"mutate_compare":      "TestDamageInAnOldBlock",
+		"mutate_again":        "TestDamageBehindAnAppendOnItsWay",
 		"mutate_owed":         "TestDamageIsSeenByANewReader",
 	}
 	if got, want := tags(t), slices.Sorted(maps.Keys(guards)); !slices.Equal(got, want) {

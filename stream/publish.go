@@ -146,16 +146,17 @@ func classify(api *jetstream.APIError) answer {
 	return answer{outcome: refused, err: api}
 }
 
-// publication is a record on its way: the message, the session whose tail it
-// moves and the tail it expects. It never changes, however often it is sent.
+// publication is a record on its way: the message, the session whose tail it moves
+// and the view it was composed on, whose tail it expects. It never changes, however
+// often it is sent.
 type publication struct {
 	msg    *nats.Msg
 	space  session.ID
-	expect uint64
+	view   *session.View
 	record session.Record
 }
 
-func newPublication(space session.ID, tail uint64, r session.Record) (publication, error) {
+func newPublication(space session.ID, view *session.View, r session.Record) (publication, error) {
 	// The most that a record has, with the two of its expectation. Eight fit into
 	// the smallest map.
 	headers := 8
@@ -172,8 +173,8 @@ func newPublication(space session.ID, tail uint64, r session.Record) (publicatio
 	if m.Data, err = r.Encode(set); err != nil {
 		return publication{}, err
 	}
-	expect(set, space, tail)
-	return publication{msg: m, space: space, expect: tail, record: r}, nil
+	expect(set, space, view.Tail)
+	return publication{msg: m, space: space, view: view, record: r}, nil
 }
 
 // publish sends p until its outcome is known. Between tries nothing of it
@@ -187,7 +188,7 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 		behind lag
 	)
 	for {
-		a := l.try(ctx, p.msg)
+		a := l.send(ctx, p, doubt != nil, more.until)
 		switch {
 		case a.outcome == stored:
 			l.tails.note(p.space, a.seq)
@@ -197,28 +198,58 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 				continue
 			}
 			if ctx.Err() != nil {
-				return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, context.Cause(ctx)))
+				return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, unknown(l.nc, context.Cause(ctx)))
 			}
-			return 0, lossOf(p.space, moves(p.record).Seq, seen, a.seq)
+			return 0, l.doubted(doubt, lossOf(p.space, moves(p.record).Seq, seen, a.seq))
 		case a.outcome == moved:
 			l.tails.note(p.space, a.seq)
 			return l.moved(ctx, v, p, a.seq, doubt)
+		case errors.Is(a.err, session.ErrLoss):
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, l.doubted(doubt, a.err))
 		case a.outcome == refused && doubt == nil:
-			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, a.err)
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, a.err)
 		case a.outcome == busy && doubt == nil:
 			if rivals.wait(ctx) {
 				continue
 			}
-			return 0, &session.ConflictError{Session: p.space, Want: p.expect}
+			return 0, &session.ConflictError{Session: p.space, Want: p.view.Tail}
 		}
 		// Not settled. After that no refusal says anything of the first try.
 		if doubt == nil {
 			doubt, more = a.err, l.again()
 		}
 		if !more.wait(ctx) {
-			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, doubt))
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, unknown(l.nc, doubt))
 		}
 	}
+}
+
+// doubted is the error of a publish that ends with err, when an earlier try may have
+// stored the record all the same.
+func (l *Log) doubted(doubt, err error) error {
+	if doubt == nil {
+		return err
+	}
+	return unknown(l.nc, errors.Join(doubt, err))
+}
+
+// send is try. A record that may be stored already goes to whoever leads by now, who
+// may have lost what it held: the view is believed anew first, until a moment. At
+// tail 0 the record itself may be what stands there.
+func (l *Log) send(ctx context.Context, p publication, resent bool, until time.Time) answer {
+	if !resent || p.view.Tail == 0 || !believesAgain {
+		return l.try(ctx, p.msg)
+	}
+	believing, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	err := l.believe(believing, p.space, *p.view, l.nc.ConnectedServerId())
+	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
+		return answer{outcome: moved, seq: max(conflict.Tail, l.tails.seen(p.space))}
+	}
+	if err != nil {
+		return answer{outcome: unsettled, err: err}
+	}
+	return l.try(ctx, p.msg)
 }
 
 // moved settles a publish whose tail has moved. With no doubt about an earlier
@@ -226,7 +257,7 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 // tail: then it is the first valid record after the expected tail, and the view
 // says so.
 func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, doubt error) (uint64, error) {
-	conflict := &session.ConflictError{Session: p.space, Want: p.expect, Tail: tail}
+	conflict := &session.ConflictError{Session: p.space, Want: p.view.Tail, Tail: tail}
 	if doubt == nil {
 		return 0, conflict
 	}
@@ -235,7 +266,7 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 		return 0, conflict
 	}
 	if err != nil {
-		return 0, fmt.Errorf("append %s after %d: %w", p.space, p.expect, unknown(l.nc, errors.Join(doubt, err)))
+		return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, unknown(l.nc, errors.Join(doubt, err)))
 	}
 	own := moves(p.record)
 	if link, ok := view.Link(own.Next() - 1); !ok || link != own.After {
@@ -243,7 +274,7 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 	}
 	seq, err := l.stands(ctx, p)
 	if err != nil {
-		return 0, fmt.Errorf("append %s after %d: written, but not found: %w", p.space, p.expect, unknown(l.nc, err))
+		return 0, fmt.Errorf("append %s after %d: written, but not found: %w", p.space, p.view.Tail, unknown(l.nc, err))
 	}
 	return seq, nil
 }
@@ -252,7 +283,7 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 // expected. A read that does not find it proves nothing, so it is repeated.
 func (l *Log) stands(ctx context.Context, p publication) (uint64, error) {
 	for more := l.again(); ; {
-		raw, err := l.leader(ctx, p.space.Partition(), getRequest{Seq: p.expect + 1, NextFor: TailFilter(p.space)})
+		raw, err := l.leader(ctx, p.space.Partition(), getRequest{Seq: p.view.Tail + 1, NextFor: TailFilter(p.space)})
 		if err == nil && raw.Headers[session.HeaderLinkName] == p.msg.Header[session.HeaderLinkName][0] {
 			return raw.StreamSeq, nil
 		}

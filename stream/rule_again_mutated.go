@@ -1,0 +1,5 @@
+//go:build mutate_again
+
+package stream
+
+const believesAgain = false
