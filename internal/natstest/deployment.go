@@ -110,12 +110,6 @@ func (d *Deployment) Credentials(role broker.Role, name string) (broker.Credenti
 	return broker.Credentials{}, false
 }
 
-// Keys is [Server.Keys] for the cluster.
-func (d *Deployment) Keys(t testing.TB) string {
-	t.Helper()
-	return writeKeys(t, d.Credentials)
-}
-
 // Leader waits until a stream has a leader and returns which server it is.
 func (d *Deployment) Leader(t testing.TB, stream string) int {
 	t.Helper()
