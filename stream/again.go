@@ -43,7 +43,7 @@ func (g *lag) wait(ctx context.Context, patience time.Duration) bool {
 		g.until = time.Now().Add(patience)
 	}
 	g.pause = firstPause
-	return g.again.wait(ctx)
+	return waitsForLag && g.again.wait(ctx)
 }
 
 // crowd is the patience with other publishes of the same filter that are in flight.

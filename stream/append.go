@@ -128,25 +128,32 @@ func fail(group []*waiting, space session.ID, err error) []*waiting {
 
 // view folds a session at least as new as any tail this process has seen.
 func (l *Log) view(ctx context.Context, v Viewer, space session.ID) (session.View, error) {
-	if err := context.Cause(ctx); err != nil {
-		return session.View{}, err
-	}
-	least := l.tails.seen(space)
-	view, err := v.View(ctx, space, least)
-	switch {
-	case err != nil && least > 0 && !errors.Is(err, session.ErrNotFound) && !errors.Is(err, session.ErrCorrupt):
-		// What cannot be read may be gone.
-		if lost := l.lost(ctx, space, view.State.Next, least); errors.Is(lost, session.ErrLoss) {
-			return session.View{}, lost
+	for behind := (lag{}); ; {
+		if err := context.Cause(ctx); err != nil {
+			return session.View{}, err
 		}
-		return session.View{}, err
-	case err != nil:
-		return session.View{}, err
-	case shortened(least, view.Tail):
-		return session.View{}, lossOf(space, view.State.Next, least, view.Tail)
+		least := l.tails.seen(space)
+		view, err := v.View(ctx, space, least)
+		switch {
+		case err == nil && !shortened(least, view.Tail):
+			l.tails.note(space, view.Tail)
+			return view, nil
+		case err != nil && (least == 0 || errors.Is(err, session.ErrNotFound) || errors.Is(err, session.ErrCorrupt)):
+			return session.View{}, err
+		}
+		// What cannot be read, or reads as less, may be gone: the leader says.
+		lost := l.lost(ctx, space, view.State.Next, least)
+		switch {
+		case errors.Is(lost, session.ErrLoss):
+			return session.View{}, lost
+		case err != nil:
+			return session.View{}, err
+		case lost != nil:
+			return session.View{}, lost
+		case !behind.wait(ctx, l.cfg.Timeout):
+			return session.View{}, fmt.Errorf("view %s: %w", space, errBehind)
+		}
 	}
-	l.tails.note(space, view.Tail)
-	return view, nil
 }
 
 // unborn is the view of a session without a genesis. What stands in its space
@@ -160,19 +167,24 @@ func (l *Log) unborn(ctx context.Context, space session.ID) (session.View, error
 	if seen == 0 {
 		return v, nil
 	}
-	var err error
-	v.Tail, err = l.Read(ctx, space, 0, func(r session.Raw) error {
-		if r.Address.Class == session.ClassGenesis && r.Address.Session == space {
-			return fmt.Errorf("the view of %s does not know its genesis at stream sequence %d", space, r.StreamSeq)
+	for behind := (lag{}); ; {
+		var err error
+		v.Tail, err = l.Read(ctx, space, 0, func(r session.Raw) error {
+			if r.Address.Class == session.ClassGenesis && r.Address.Session == space {
+				return fmt.Errorf("the view of %s does not know its genesis at stream sequence %d", space, r.StreamSeq)
+			}
+			return nil
+		})
+		if err != nil || !shortened(seen, v.Tail) {
+			return v, err
 		}
-		return nil
-	})
-	if err == nil && shortened(seen, v.Tail) {
-		if err = l.lost(ctx, space, 0, seen); err == nil {
-			err = errBehind
+		if err := l.lost(ctx, space, 0, seen); err != nil {
+			return v, err
+		}
+		if !behind.wait(ctx, l.cfg.Timeout) {
+			return v, fmt.Errorf("view %s: %w", space, errBehind)
 		}
 	}
-	return v, err
 }
 
 // write publishes a record at the tail of the view it was composed on.

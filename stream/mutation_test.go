@@ -25,6 +25,7 @@ func TestRulesAreGuarded(t *testing.T) {
 		"mutate_compare":      "TestDamageInAnOldBlock",
 		"mutate_again":        "TestDamageBehindAnAppendOnItsWay",
 		"mutate_owed":         "TestDamageIsSeenByANewReader",
+		"mutate_lag":          "TestALeaderThatIsBehindForAMomentLosesNothing",
 	}
 	if got, want := tags(t), slices.Sorted(maps.Keys(guards)); !slices.Equal(got, want) {
 		t.Errorf("the package has the tags %v, guarded are %v", got, want)

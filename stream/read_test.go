@@ -21,9 +21,13 @@ import (
 // open is a server without roles, on which a test does what no role may.
 func open(t testing.TB) *nats.Conn {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-	})
+	return dial(t, serve(t, server.Options{JetStream: true, StoreDir: t.TempDir()}))
+}
+
+func serve(t testing.TB, opts server.Options) *server.Server {
+	t.Helper()
+	opts.Host, opts.Port, opts.NoSigs, opts.NoLog = "127.0.0.1", server.RANDOM_PORT, true, true
+	s, err := server.NewServer(&opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,6 +36,11 @@ func open(t testing.TB) *nats.Conn {
 	if !s.ReadyForConnections(10 * time.Second) {
 		t.Fatal("the server did not start")
 	}
+	return s
+}
+
+func dial(t testing.TB, s *server.Server) *nats.Conn {
+	t.Helper()
 	nc, err := nats.Connect(s.ClientURL(), nats.ReconnectBufSize(-1))
 	if err != nil {
 		t.Fatal(err)

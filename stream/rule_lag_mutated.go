@@ -1,0 +1,5 @@
+//go:build mutate_lag
+
+package stream
+
+const waitsForLag = false
