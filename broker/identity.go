@@ -53,6 +53,26 @@ func NewIdentity(role Role, name string) (Identity, error) {
 	return id, id.Validate()
 }
 
+// NewIdentities returns the identities of a small deployment: one of each role, by the
+// role's own name, and in place of a worker so called those that are named.
+func NewIdentities(workers ...string) ([]Identity, error) {
+	var out []Identity
+	for _, role := range Roles() {
+		names := []string{string(role)}
+		if role == Worker {
+			names = workers
+		}
+		for _, name := range names {
+			id, err := NewIdentity(role, name)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, id)
+		}
+	}
+	return out, nil
+}
+
 // Validate reports a role, name or key that is not well-formed.
 func (i Identity) Validate() error {
 	if err := validateName(i.Role, i.Name); err != nil {

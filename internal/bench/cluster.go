@@ -46,17 +46,9 @@ func openCluster(ctx context.Context) (*ground, error) {
 type cluster struct{ servers []*broker.Server }
 
 func (c *cluster) start(ctx context.Context, dir string) error {
-	var ids []broker.Identity
-	for _, role := range broker.Roles() {
-		name := string(role)
-		if role == broker.Worker {
-			name = "w1"
-		}
-		id, err := broker.NewIdentity(role, name)
-		if err != nil {
-			return err
-		}
-		ids = append(ids, id)
+	ids, err := broker.NewIdentities("w1")
+	if err != nil {
+		return err
 	}
 	ports, err := freePorts(ctx, nodes)
 	if err != nil {

@@ -60,22 +60,11 @@ func StartConfig(t testing.TB, cfg broker.Config) Server {
 // Identities returns fresh identities under the names that Start uses.
 func Identities(t testing.TB) []broker.Identity {
 	t.Helper()
-	var out []broker.Identity
-	add := func(role broker.Role, name string) {
-		id, err := broker.NewIdentity(role, name)
-		if err != nil {
-			t.Fatalf("make an identity: %v", err)
-		}
-		out = append(out, id)
+	ids, err := broker.NewIdentities("w1", "w2")
+	if err != nil {
+		t.Fatalf("make identities: %v", err)
 	}
-	for _, role := range broker.Roles() {
-		if role != broker.Worker {
-			add(role, string(role))
-		}
-	}
-	add(broker.Worker, "w1")
-	add(broker.Worker, "w2")
-	return out
+	return ids
 }
 
 // Conn connects as an identity until the test ends. Options come after the

@@ -46,7 +46,7 @@ func StartEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Embedded, error) {
 	if cfg.SyncInterval == "" {
 		cfg.SyncInterval = "1s"
 	}
-	ids, err := identities(cfg.Workers)
+	ids, err := broker.NewIdentities(cfg.Workers...)
 	if err != nil {
 		return nil, err
 	}
@@ -61,25 +61,6 @@ func StartEmbedded(ctx context.Context, cfg EmbeddedConfig) (*Embedded, error) {
 		return nil, errors.Join(err, server.Close())
 	}
 	return e, nil
-}
-
-// identities makes the keys of one start.
-func identities(workers []string) ([]broker.Identity, error) {
-	var out []broker.Identity
-	for _, role := range broker.Roles() {
-		names := []string{string(role)}
-		if role == broker.Worker {
-			names = workers
-		}
-		for _, name := range names {
-			id, err := broker.NewIdentity(role, name)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, id)
-		}
-	}
-	return out, nil
 }
 
 // provision makes streams, consumers and buckets, then settles the settings. The

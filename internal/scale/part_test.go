@@ -142,17 +142,9 @@ func bePart(ctx context.Context, role string, in io.Reader, out io.Writer) error
 }
 
 func beBroker(ctx context.Context, o order, _ ...nats.Option) (*nats.Conn, func() error, error) {
-	var ids []broker.Identity
-	for _, role := range broker.Roles() {
-		name := string(role)
-		if role == broker.Worker {
-			name = "w1"
-		}
-		id, err := broker.NewIdentity(role, name)
-		if err != nil {
-			return nil, nil, err
-		}
-		ids = append(ids, id)
+	ids, err := broker.NewIdentities("w1")
+	if err != nil {
+		return nil, nil, err
 	}
 	s, err := broker.Start(ctx, broker.Config{Dir: o.Dir, Partitions: o.Partitions, MaxStore: 64 << 30}, ids)
 	if err != nil {
