@@ -16,13 +16,13 @@ func newBench(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure what Entail costs on top of what it stands on",
-		Long: `Measure ratios of Entail's rate to that of the raw thing below it: an append to a
-publish of the same bytes, a delegation to the same, a decision on a long log to
-one on a short log. Each is the median of five pairs, raw and ours in turn.
+		Long: `Measure ratios of Entail's rate to that of the raw thing below it, each the median of
+five pairs, raw and ours in turn. The groups, as --only takes them:
 
-It runs a broker of its own in a temporary directory for a minute or two. Rates
-depend on the machine; the targets speak of ratios. The command fails when a
-target is missed.`,
+` + bench.About() + `
+It runs brokers of its own in temporary directories, for some minutes. Rates depend
+on the machine; the targets speak of ratios, but for a few times and a size. The
+command fails when a target is missed.`,
 		Example: `  entail bench
   entail bench --only append,r3 -o json`,
 		Args: cobra.NoArgs,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,20 +28,8 @@ func batches(where string, loads ...load) onGround {
 		}
 		for _, at := range loads {
 			f, err := compare(fmt.Sprintf("delegation as one record, against an atomic batch, %d callers%s", at.writers, where), 0, s.of(at.n),
-				func(n int) (time.Duration, error) {
-					shelves, err := each(at.writers, func() (*rawShelf, error) { return newRawShelf(ctx, log, n) })
-					if err != nil {
-						return 0, err
-					}
-					return spread(at.writers, n, func(c int) error { return shelves[c].following().publishBatch(ctx, g.conn) })
-				},
-				func(n int) (time.Duration, error) {
-					shelves, err := each(at.writers, func() (*rawShelf, error) { return newRawShelf(ctx, log, n) })
-					if err != nil {
-						return 0, err
-					}
-					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(ctx, g.conn) })
-				})
+				shelved(ctx, log, at.writers, newRawShelf, func(s *rawShelf) error { return s.following().publishBatch(ctx, g.conn) }),
+				shelved(ctx, log, at.writers, newRawShelf, func(s *rawShelf) error { return s.following().publish(ctx, g.conn) }))
 			if err != nil {
 				return err
 			}

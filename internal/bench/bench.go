@@ -39,21 +39,22 @@ const pairs = 5
 // measure makes the figures of one group.
 type measure struct {
 	group string
+	about string
 	run   func(context.Context, scale, func(Figure)) error
 }
 
 var measures = []measure{
-	{"decide", decisions},
-	{"append", on(open, appends("", load{1, 3000}, load{64, 20_000}))},
-	{"delegation", on(open, delegations("", load{1, 800}, load{16, 800}))},
-	{"service", services},
-	{"fork", forks},
-	{"mirror", on(open, ingest)},
-	{"cold", on(open, coldReads)},
-	{"memory", on(open, idle)},
-	{"turn", on(open, turns)},
-	{"batch", on(open, batches("", load{1, 200}, load{16, 800}))},
-	{"r3", on(openCluster, inTurn(
+	{"decide", "a decision on logs of growing length", decisions},
+	{"append", "an append against a publish of the same bytes", on(open, appends("", load{1, 3000}, load{64, 20_000}))},
+	{"delegation", "a delegation against the same", on(open, delegations("", load{1, 800}, load{16, 800}))},
+	{"service", "a delegation through the coordinator, against a service that only publishes", on(open, services)},
+	{"fork", "a fork of a long log against one of a short log", on(open, forks)},
+	{"mirror", "a mirror that reads a partition, against a consumer that keeps nothing", on(open, ingest)},
+	{"cold", "reading a session that nobody holds, as a time", on(open, coldReads)},
+	{"memory", "the memory of an idle session", on(open, idle)},
+	{"turn", "a whole small job against its records", on(open, turns)},
+	{"batch", "a delegation as one record, against an atomic batch", on(open, batches("", load{1, 200}, load{16, 800}))},
+	{"r3", "append, delegation and batch on three servers", on(openCluster, inTurn(
 		appends(", R3", load{1, 300}, load{16, 1600}, load{64, 4000}),
 		delegations(", R3", load{1, 160}, load{16, 800}),
 		batches(", R3", load{1, 160}, load{16, 800}),
@@ -97,6 +98,15 @@ func Groups() []string {
 		names[i] = m.group
 	}
 	return names
+}
+
+// About says of each group what it measures, a line each.
+func About() string {
+	var b strings.Builder
+	for _, m := range measures {
+		fmt.Fprintf(&b, "  %-11s %s\n", m.group, m.about)
+	}
+	return b.String()
 }
 
 // Run measures the named groups, or all, and calls tell with each figure as it is

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -132,20 +131,8 @@ func delegations(where string, loads ...load) onGround {
 		}
 		for _, at := range loads {
 			f, err := compare(fmt.Sprintf("delegation in package delegation, %d callers%s", at.writers, where), 0.7, s.of(at.n),
-				func(n int) (time.Duration, error) {
-					shelves, err := each(at.writers, func() (*rawShelf, error) { return newRawShelf(ctx, log, n) })
-					if err != nil {
-						return 0, err
-					}
-					return spread(at.writers, n, func(c int) error { return shelves[c].following().publish(ctx, g.conn) })
-				},
-				func(n int) (time.Duration, error) {
-					shelves, err := each(at.writers, func() (*shelf, error) { return newShelf(ctx, log, n) })
-					if err != nil {
-						return 0, err
-					}
-					return spread(at.writers, n, func(c int) error { return shelves[c].next().delegate(ctx, session.Spawn) })
-				})
+				shelved(ctx, log, at.writers, newRawShelf, func(s *rawShelf) error { return s.following().publish(ctx, g.conn) }),
+				shelved(ctx, log, at.writers, newShelf, func(s *shelf) error { return s.next().delegate(ctx, session.Spawn) }))
 			if err != nil {
 				return err
 			}
@@ -155,25 +142,25 @@ func delegations(where string, loads ...load) onGround {
 	}
 }
 
-// each makes n of something.
-func each[T any](n int, make1 func() (T, error)) ([]T, error) {
-	out := make([]T, n)
-	for i := range out {
-		var err error
-		if out[i], err = make1(); err != nil {
-			return nil, err
+// shelved is a side of delegations by several callers. Each has a shelf of its own,
+// filled before the clock runs, that lasts for all of them.
+func shelved[S any](
+	ctx context.Context, log *stream.Log, callers int, fill func(context.Context, *stream.Log, int) (S, error), do func(S) error,
+) side {
+	return func(n int) (time.Duration, error) {
+		shelves := make([]S, callers)
+		for c := range shelves {
+			var err error
+			if shelves[c], err = fill(ctx, log, n); err != nil {
+				return 0, err
+			}
 		}
+		return spread(callers, n, func(c int) error { return do(shelves[c]) })
 	}
-	return out, nil
 }
 
 // forks measures forking a parent of 100,000 events against one of 10.
-func forks(ctx context.Context, s scale, tell func(Figure)) (err error) {
-	g, err := open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func forks(ctx context.Context, g *ground, s scale, tell func(Figure)) error {
 	log, err := g.log()
 	if err != nil {
 		return err

@@ -148,7 +148,7 @@ func mirror(ctx context.Context, log *stream.Log, dir string, upTo uint64) (took
 	running, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	start := time.Now()
-	go func() { ended <- store.Run(running, coordinatorFeed{log}, 0) }()
+	go func() { ended <- store.Run(running, feed{log}, 0) }()
 	err = store.WaitFor(ctx, 0, upTo)
 	took = time.Since(start)
 	cancel()
@@ -158,11 +158,11 @@ func mirror(ctx context.Context, log *stream.Log, dir string, upTo uint64) (took
 	return took, err
 }
 
-// coordinatorFeed is what a coordinator's mirror reads from.
-type coordinatorFeed struct{ *stream.Log }
+// feed is the log as a mirror reads it.
+type feed struct{ *stream.Log }
 
 // Info implements sessionstore.Feed.
-func (f coordinatorFeed) Info(ctx context.Context, partition int) (incarnation string, first, last uint64, err error) {
+func (f feed) Info(ctx context.Context, partition int) (incarnation string, first, last uint64, err error) {
 	i, err := f.Log.Info(ctx, partition)
 	return i.Incarnation, i.FirstSeq, i.LastSeq, err
 }

@@ -24,12 +24,7 @@ import (
 
 // services measures a delegation through the coordinator against an empty micro
 // service that makes the same publish. Both are asked by a worker.
-func services(ctx context.Context, s scale, tell func(Figure)) (err error) {
-	g, err := open(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, g.close()) }()
+func services(ctx context.Context, g *ground, s scale, tell func(Figure)) (err error) {
 	c, err := g.coordinate(ctx)
 	if err != nil {
 		return err
