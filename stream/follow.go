@@ -43,13 +43,20 @@ const (
 func (l *Log) Follow(ctx context.Context, partition int, after uint64, fn func([]session.Raw) error) error {
 	f := follower{last: after}
 	f.hear()
-	for {
+	for more := l.again(); ; {
+		heard := f.heard
 		err := l.follow(ctx, partition, &f, fn)
+		if f.heard != heard {
+			more = l.again()
+		}
 		if quiet, ok := errors.AsType[*silence](err); ok {
 			l.cfg.Logger.Warn("delivery of a partition fell silent, asking for it again", slog.Int("partition", partition),
 				slog.Uint64("after", f.last), slog.Duration("silent", quiet.lasted), slog.Any("error", quiet.err))
 			if err = l.unbroken(ctx, partition, &f); err == nil {
-				continue
+				if more.wait(ctx) {
+					continue
+				}
+				err = resetBy(ctx, quiet.err)
 			}
 		}
 		if err != nil {

@@ -14,7 +14,8 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// pull is how long one pull request stands at the server.
+// pull is how long one pull request stands at the server, at least: its silence is
+// heard only while it stands.
 const pull = 5 * time.Second
 
 // Queue hands out hints that a session may have something to do: one for each
@@ -30,7 +31,7 @@ type Queue struct {
 	consumer jetstream.Consumer // guarded by mu, nil until the first Next
 	due      time.Time          // guarded by mu: when the queue is looked at again
 	owing    time.Time          // guarded by mu: since when hints wait, zero if none do
-	handed   uint64             // guarded by mu: the last one handed out then
+	handed   uint64             // guarded by mu: how many had been handed out then
 }
 
 // Queue returns the work queue of a partition. It asks the server nothing.
@@ -111,7 +112,8 @@ func (q *Queue) Next(ctx context.Context) (*Hint, error) {
 
 // take asks for one hint. It returns none when there is none for a while.
 func (q *Queue) take(ctx context.Context) (*Hint, error) {
-	ctx, cancel := context.WithTimeout(ctx, pull)
+	silence := q.log.cfg.Silence
+	ctx, cancel := context.WithTimeout(ctx, max(pull, 3*silence))
 	defer cancel()
 	consumer, err := q.open(ctx)
 	if err != nil {
@@ -119,7 +121,6 @@ func (q *Queue) take(ctx context.Context) (*Hint, error) {
 	}
 	q.watch(ctx, consumer)
 	opts := []jetstream.FetchOpt{jetstream.FetchContext(ctx)}
-	silence := q.log.cfg.Silence
 	if d, ok := ctx.Deadline(); ok && time.Until(d) > 2*silence {
 		opts = append(opts, jetstream.FetchHeartbeat(silence/2)) // missed after two
 	}
@@ -185,21 +186,20 @@ func (q *Queue) watch(ctx context.Context, consumer jetstream.Consumer) {
 }
 
 // owes compares the consumer with the stream's leader: the last hint handed out
-// with the last one there.
+// with the last one there. Handed counts every delivery, those of one hint too.
 func (q *Queue) owes(ctx context.Context, consumer jetstream.Consumer) (handed uint64, owes bool, err error) {
 	info, err := consumer.Info(ctx)
 	if err != nil {
 		return 0, false, err
 	}
-	handed = info.Delivered.Stream
 	for _, filter := range workFilters(q.partition) {
 		m, err := q.log.lookAt(ctx, q.partition, getRequest{LastFor: filter})
 		if err != nil && !errors.Is(err, session.ErrNotFound) {
 			return 0, false, err
 		}
-		owes = owes || m.seq > handed
+		owes = owes || m.seq > info.Delivered.Stream
 	}
-	return handed, owes, nil
+	return info.Delivered.Consumer, owes, nil
 }
 
 // anew has the next pull bind to the consumer again.
