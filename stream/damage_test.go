@@ -303,22 +303,16 @@ func TestDamageBehindAnAppendOnItsWay(t *testing.T) {
 // conflict.
 func TestRestartBehindAnAppendOnItsWay(t *testing.T) {
 	t.Parallel()
-	loss := func(id session.ID, tail uint64) error {
-		return &session.CorruptError{Session: id, StreamSeq: tail, Loss: true, Reason: session.ErrLoss}
-	}
-	more := func(id session.ID, tail uint64) error {
-		return &session.ConflictError{Session: id, Want: tail, Tail: tail + 1}
-	}
 	for name, tt := range map[string]struct {
 		stored bool
 		says   func(id session.ID, tail uint64) error
 		lost   bool
 	}{
-		"stored, and the mirror holds it":         {true, more, false},
+		"stored, and the mirror holds it":         {true, holdsMore, false},
 		"stored, and the mirror does not hold it": {true, nil, false},
 		"not stored": {false, nil, false},
-		"stored, and the mirror has found a loss": {true, loss, true},
-		"not stored, and it has found a loss":     {false, loss, true},
+		"stored, and the mirror has found a loss": {true, foundLoss, true},
+		"not stored, and it has found a loss":     {false, foundLoss, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -355,6 +349,28 @@ func TestRestartBehindAnAppendOnItsWay(t *testing.T) {
 	}
 }
 
+// A worker's view is read from the stream: whether the stream has lost the log's end,
+// or a record of it, only a mirror knows. It is asked before the first append.
+func TestAWorkerAsksAMirrorFirst(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]func(id session.ID, tail uint64) error{
+		"it holds more": holdsMore, "it has found a loss": foundLoss,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDisk(t)
+			l, v := d.log()
+			id := write(t, l, v, 1, 1)
+			held := &mirror{witness: func(session.ID, uint64) error { return nil }, says: says}
+			l, v = d.log(func(c *stream.Config) { c.Witness = held })
+			d.refuses(l, v, id, nudge("a"))
+			held.says = nil
+			l, v = d.log(func(c *stream.Config) { c.Witness = held })
+			d.takes(l, v, id)
+		})
+	}
+}
+
 // onTheWay does something to the first record that is sent, and answers nothing.
 func onTheWay(do func(next stream.Publish, m *nats.Msg)) func(stream.Publish) stream.Publish {
 	return func(next stream.Publish) stream.Publish {
@@ -376,11 +392,39 @@ type mirror struct {
 	says func(id session.ID, tail uint64) error // of what is beyond a tail; nil for nothing
 }
 
+func holdsMore(id session.ID, tail uint64) error {
+	return &session.ConflictError{Session: id, Want: tail, Tail: tail + 1}
+}
+
+func foundLoss(id session.ID, tail uint64) error {
+	return &session.CorruptError{Session: id, StreamSeq: tail, Loss: true, Reason: session.ErrLoss}
+}
+
 func (m *mirror) Beyond(_ context.Context, id session.ID, tail uint64) error {
 	if m.says == nil {
 		return nil
 	}
 	return m.says(id, tail)
+}
+
+// A child's genesis may stand in two spaces, which is corrupt. If the second cannot be
+// read any more that is a loss, and no other answer.
+func TestDamageOfASecondGenesis(t *testing.T) {
+	t.Parallel()
+	d := newDisk(t)
+	l, v := d.log()
+	parent := begin(t, l, v, 1)
+	child := session.ChildID(parent, "1.1.0")
+	w := world{coordinator: d.b.Conn(t, broker.Coordinator, "coordinator")}
+	for _, space := range []session.ID{parent, child} {
+		plant(t, w, stream.Subject(session.Address{Session: child, Class: session.ClassGenesis, Creator: space}), nil, "x")
+	}
+	d.damage(3)
+	l, _ = d.log()
+	_, err := l.Genesis(t.Context(), child, "")
+	if corrupt, ok := errors.AsType[*session.CorruptError](err); !ok || !corrupt.Loss || corrupt.Session != child || !errors.Is(err, session.ErrLoss) {
+		t.Errorf("got %v, want a loss of %s", err, child)
+	}
 }
 
 // Nothing is damaged: a restart alone stops nobody.

@@ -47,6 +47,9 @@ func (l *Log) first(ctx context.Context, p int, filter string, id session.ID) (s
 		}
 		return nil
 	})
+	if errors.Is(err, errOwed) {
+		err = &session.CorruptError{Session: id, StreamSeq: found.StreamSeq, Loss: true, Reason: err}
+	}
 	if err == nil && found.StreamSeq == 0 {
 		// The copy that was read may be behind the leader, which says whether there is none.
 		found, err = l.leader(ctx, p, getRequest{Seq: 1, NextFor: filter})
