@@ -1,62 +1,14 @@
 package scenario_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/session"
-	"github.com/entail-fleet/entail/stream"
 )
-
-// held is how many hints are given out and not acknowledged, or still to be given
-// out.
-func (w *world) held() int {
-	w.t.Helper()
-	answer, err := w.nc.Request("$JS.API.CONSUMER.INFO."+stream.StreamName(0)+".work", nil, patience)
-	w.must(err)
-	var info struct {
-		Pending int `json:"num_ack_pending"`
-		Waiting int `json:"num_pending"`
-	}
-	w.must(json.Unmarshal(answer.Data, &info))
-	return info.Pending + info.Waiting
-}
-
-func (w *world) summary(id session.ID) client.Summary {
-	w.t.Helper()
-	var out client.Summary
-	w.call(client.MethodShow, client.SessionRequest{Head: head, ID: id}, &out)
-	return out
-}
-
-// claims lists the incarnations that claimed a session, each once.
-func (w *world) claims(id session.ID) []string {
-	w.t.Helper()
-	var out []string
-	for _, e := range w.events(id) {
-		if c, ok := e.Payload.(*session.Claim); ok && !slices.Contains(out, c.Incarnation) {
-			out = append(out, c.Incarnation)
-		}
-	}
-	return out
-}
-
-// asked counts the model requests that a log names.
-func (w *world) asked(id session.ID) int {
-	w.t.Helper()
-	n := 0
-	for _, e := range w.events(id) {
-		if _, ok := e.Payload.(*session.RequestHeader); ok {
-			n++
-		}
-	}
-	return n
-}
 
 // A session kills the process of each worker that comes to one point of it: here
 // its model request, and the kill is SIGKILL. Two may die there, and others of its
@@ -79,10 +31,10 @@ sessions:
 	quick := func() session.ID { return w.root("sessions:\n  root:\n    - text: done\n") }
 	for n, name := range []string{"w1", "w2", "w1"} {
 		m := w.startWorker(name, nil)
-		eventually(t, func() string { return fmt.Sprintf("request %d is made", n+1) }, func() bool { return w.asked(poison) > n })
+		eventually(t, func() string { return fmt.Sprintf("request %d is made", n+1) }, func() bool { return len(payloads[*session.RequestHeader](w.events(poison))) > n })
 		w.turns(quick(), 1) // of the same partition, under the same worker
 		eventually(t, func() string { return fmt.Sprintf("it runs after %d deaths", n) }, func() bool {
-			s := w.summary(poison)
+			s := w.show(poison, 0)
 			if s.Stopped != "" {
 				t.Errorf("after %d deaths it is %s", n, s.Stopped)
 			}
@@ -92,15 +44,19 @@ sessions:
 	}
 	w.startWorker("w2", nil)
 	var s client.Summary
-	eventually(t, func() string { return "it is quarantined" }, func() bool { s = w.summary(poison); return s.Stopped != "" })
+	eventually(t, func() string { return "it is quarantined" }, func() bool { s = w.show(poison, 0); return s.Stopped != "" })
 	if s.Status != client.StatusStopped || !strings.Contains(s.Stopped, "3 incarnations of workers died on turn 1") || !strings.Contains(s.Stopped, "of w1") {
 		t.Errorf("it is %s: %q, want stopped, naming three deaths and the last one's worker", s.Status, s.Stopped)
 	}
 	w.send(poison, "hello?") // accepted, and nobody is sent to his death for it
 	w.turns(quick(), 1)
-	eventually(t, func() string { return "no hint is held" }, func() bool { return w.held() == 0 })
-	if after := w.claims(poison); len(after) != 3 || w.summary(poison).Stopped == "" {
-		t.Errorf("claimed by %v, want the three that died, and it quarantined still", after)
+	eventually(t, func() string { return "no hint is held" }, func() bool { return w.queue().held() == 0 })
+	claimed := map[string]bool{} // by incarnation
+	for _, c := range payloads[*session.Claim](w.events(poison)) {
+		claimed[c.Incarnation] = true
+	}
+	if len(claimed) != 3 || w.show(poison, 0).Stopped == "" {
+		t.Errorf("claimed by %v, want the three that died, and it quarantined still", claimed)
 	}
 
 	w.file(w.at("cured"), "")
@@ -109,8 +65,8 @@ sessions:
 	if end.LastEnd.Reason.Kind != session.EndCompleted || end.Steps != 2 || len(end.Pending) != 0 {
 		t.Errorf("released, its turn ended %q after %d steps with %d messages unread; want completed after 2 with none", end.LastEnd.Reason.Kind, end.Steps, len(end.Pending))
 	}
-	if s := w.summary(poison); s.Stopped != "" || s.Status != client.StatusIdle {
+	if s := w.show(poison, 0); s.Stopped != "" || s.Status != client.StatusIdle {
 		t.Errorf("then it is %s (%s), want idle", s.Status, s.Stopped)
 	}
-	eventually(t, func() string { return "no hint is held" }, func() bool { return w.held() == 0 })
+	eventually(t, func() string { return "no hint is held" }, func() bool { return w.queue().held() == 0 })
 }

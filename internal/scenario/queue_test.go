@@ -11,19 +11,25 @@ import (
 	"github.com/entail-fleet/entail/stream"
 )
 
-// deliveries is how many hints the work queue has handed out, those that it handed
-// out again included.
-func (w *world) deliveries() int {
+// queue is what the broker says of the work queue.
+type queue struct {
+	Delivered struct {
+		Hints int `json:"consumer_seq"` // those that were handed out again included
+	} `json:"delivered"`
+	Unacknowledged int `json:"num_ack_pending"`
+	Waiting        int `json:"num_pending"`
+}
+
+// held is how many hints are given out and not acknowledged, or still to be given
+// out.
+func (q queue) held() int { return q.Unacknowledged + q.Waiting }
+
+func (w *world) queue() (q queue) {
 	w.t.Helper()
 	answer, err := w.nc.Request("$JS.API.CONSUMER.INFO."+stream.StreamName(0)+".work", nil, patience)
 	w.must(err)
-	var info struct {
-		Delivered struct {
-			ConsumerSeq int `json:"consumer_seq"`
-		} `json:"delivered"`
-	}
-	w.must(json.Unmarshal(answer.Data, &info))
-	return info.Delivered.ConsumerSeq
+	w.must(json.Unmarshal(answer.Data, &q))
+	return q
 }
 
 // A call that outlives the queue's wait is handed out again and again, to another
@@ -42,7 +48,7 @@ sessions:
     - text: over
 `, w.ws))
 	eventually(t, func() string { return "the call runs" }, func() bool { return w.ledger()["long"] > 0 })
-	eventually(t, func() string { return "the hint was handed out four times" }, func() bool { return w.deliveries() >= 4 })
+	eventually(t, func() string { return "the hint was handed out four times" }, func() bool { return w.queue().Delivered.Hints >= 4 })
 	w.file(w.at("go"), "")
 	s := w.turns(root, 1)
 	events := w.events(root)
