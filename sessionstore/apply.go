@@ -1,7 +1,9 @@
 package sessionstore
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 
@@ -35,7 +37,7 @@ func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) err
 	last := raws[len(raws)-1]
 	mark := Watermark{Incarnation: incarnation, Seq: last.StreamSeq, Hash: recordHash(last)}
 
-	b := s.newBatch(partition)
+	b := s.newBatch(partition, raws)
 	if err := b.commit(p, raws, mark); err != nil {
 		return fmt.Errorf("apply records %d to %d of partition %d: %w", raws[0].StreamSeq, mark.Seq, partition, err)
 	}
@@ -82,7 +84,10 @@ type batch struct {
 	touched   []*work
 	added     map[session.ID]int // sessions, by root
 	alarms    []session.Alarm
-	err       error // of a lookup that has no error of its own
+	before    *pebble.Iterator // the store without this batch; nil until it is asked
+	news      map[string]bool  // keys of this batch that it may look for
+	value     []byte           // room for one
+	err       error            // of a lookup that has no error of its own
 }
 
 // work is a session while a batch changes it.
@@ -93,8 +98,70 @@ type work struct {
 	chain *session.Chain // nil before the genesis and while a newer build is needed
 }
 
-func (s *Store) newBatch(partition int) *batch {
-	return &batch{s: s, b: s.db.NewIndexedBatch(), partition: partition, working: make(map[session.ID]*work), added: make(map[session.ID]int)}
+// around is more than what is usually written with a record's body, in bytes.
+const around = 1 << 10
+
+func (s *Store) newBatch(partition int, raws []session.Raw) *batch {
+	size := 0
+	for _, raw := range raws {
+		size += around + len(raw.Body)
+	}
+	return &batch{
+		s: s, b: s.db.NewIndexedBatchWithSize(size), partition: partition,
+		working: make(map[session.ID]*work), added: make(map[session.ID]int), news: make(map[string]bool),
+	}
+}
+
+// stored reads a session's row. A batch writes rows at its end, so the store has it.
+func (b *batch) stored(id session.ID) (out row, ok bool, err error) {
+	value, ok, err := b.lookUp(rowKey(id))
+	if err != nil {
+		return row{}, false, fmt.Errorf("read session %s: %w", id, err)
+	}
+	if ok {
+		out, err = decodeRow(id, value)
+	}
+	return out, ok && err == nil, err
+}
+
+// remember puts a key that this batch may look for.
+func (b *batch) remember(key, value []byte) error {
+	b.news[string(key)] = true
+	return b.b.Set(key, value, nil)
+}
+
+// recall reports whether a key was remembered, by this batch or one before it.
+func (b *batch) recall(key []byte) (bool, error) {
+	if b.news[string(key)] {
+		return true, nil
+	}
+	_, ok, err := b.lookUp(key)
+	return ok, err
+}
+
+// lookUp finds a key in the store as it was before the batch. The value is good
+// until the next one. Most are not there: a filter says so, which a plain Get does
+// not ask where most of a store is.
+func (b *batch) lookUp(key []byte) (value []byte, ok bool, err error) {
+	if b.before == nil {
+		if b.before, err = b.s.db.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
+			return nil, false, readError(err)
+		}
+	}
+	if !b.before.SeekPrefixGE(key) || !bytes.Equal(b.before.Key(), key) {
+		return nil, false, readError(b.before.Error())
+	}
+	value, err = b.before.ValueAndErr()
+	return value, err == nil, readError(err)
+}
+
+// close gives back what the batch holds.
+func (b *batch) close() error {
+	err := b.b.Close()
+	if b.before != nil {
+		err = errors.Join(err, b.before.Close())
+	}
+	return err
 }
 
 func (b *batch) commit(p *partition, raws []session.Raw, mark Watermark) error {
@@ -109,7 +176,7 @@ func (b *batch) commit(p *partition, raws []session.Raw, mark Watermark) error {
 	if err == nil {
 		p.journal = journal
 	}
-	if cerr := b.b.Close(); err == nil {
+	if cerr := b.close(); err == nil {
 		err = cerr
 	}
 	return err

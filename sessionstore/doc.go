@@ -46,6 +46,7 @@
 //	E id 0 seq(8)                    own events up to this one, of one record: link(32), 0, streamSeq(8), its space if another's
 //	R id 0 streamSeq(8)              raw record of the space of id
 //	M id 0 message id                seq(8) of the event that carries the id
+//	N id                             records came before the session had a genesis; without id: nobody kept it up to here
 //	A id 0 streamSeq(8)              alarm, JSON
 //	X partition(2) streamSeq(8)      raw record whose subject names no session of the partition
 //	Q partition(2) id                the session is runnable

@@ -109,6 +109,24 @@ func SetFormat(t testing.TB, s *Store, format string) {
 	}
 }
 
+// DropPlanted deletes what says in which spaces records came before a genesis.
+func DropPlanted(t testing.TB, s *Store) {
+	t.Helper()
+	if err := s.db.DeleteRange([]byte{spacePlanted}, []byte{spacePlanted + 1}, pebble.Sync); err != nil {
+		t.Fatalf("drop planted: %v", err)
+	}
+}
+
+// ToFormat1 makes a store one of format 1, as far as its planted records go.
+func ToFormat1(t testing.TB, s *Store) {
+	t.Helper()
+	DropPlanted(t, s)
+	if err := s.db.DeleteRange([]byte{spaceJournal}, []byte{spaceJournal + 1}, pebble.Sync); err != nil {
+		t.Fatalf("drop the journals: %v", err)
+	}
+	SetFormat(t, s, "1")
+}
+
 // DropLogs deletes all events and records of a store.
 func DropLogs(t testing.TB, s *Store) {
 	t.Helper()

@@ -126,9 +126,9 @@ func (s *Store) loadJournals() error {
 	return nil
 }
 
-// beginJournals begins the journals of a store of format 1, which had none, and
-// makes it one of this format.
-func (s *Store) beginJournals() error {
+// convert makes a store of format 1 one of this format: it begins the journals, and
+// marks that no key says which spaces hold records and no session.
+func (s *Store) convert() error {
 	b := s.db.NewBatch()
 	defer b.Close()
 	for n, p := range s.partitions {
@@ -137,7 +137,7 @@ func (s *Store) beginJournals() error {
 			return err
 		}
 	}
-	if err := setFormat(b); err != nil {
+	if err := errors.Join(b.Set(plantedKey(""), nil, nil), setFormat(b)); err != nil {
 		return err
 	}
 	return b.Commit(pebble.Sync)

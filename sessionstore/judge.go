@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -15,13 +16,13 @@ import (
 // child judges only its own section: what its parent's chain says of the record
 // is the parent's trouble (SPEC 3.1).
 func (b *batch) add(raw session.Raw) error {
-	value := encodeRaw(raw)
+	b.value = appendRaw(b.value[:0], raw)
 	if err := b.place(raw.Address); err != nil {
 		b.alarms = append(b.alarms, session.Alarm{Session: raw.Address.Session, StreamSeq: raw.StreamSeq, Reason: err})
-		return b.b.Set(strayKey(b.partition, raw.StreamSeq), value, nil)
+		return b.b.Set(strayKey(b.partition, raw.StreamSeq), b.value, nil)
 	}
 	space := raw.Address.Space()
-	if err := b.b.Set(recordKey(space, raw.StreamSeq), value, nil); err != nil {
+	if err := b.b.Set(recordKey(space, raw.StreamSeq), b.value, nil); err != nil {
 		return err
 	}
 	w, err := b.open(space)
@@ -29,10 +30,14 @@ func (b *batch) add(raw session.Raw) error {
 		return err
 	}
 	d := session.Decode(raw)
-	if w != nil {
-		if err := b.judge(w, d); err != nil {
-			return err
-		}
+	switch {
+	case w != nil:
+		err = b.judge(w, d)
+	case raw.Address.Class != session.ClassGenesis || raw.Address.Session != space:
+		err = b.remember(plantedKey(space), nil)
+	}
+	if err != nil {
+		return err
 	}
 	if raw.Address.Class == session.ClassGenesis {
 		if err := b.birth(d); err != nil {
@@ -64,7 +69,7 @@ func (b *batch) open(id session.ID) (*work, error) {
 	r, ok := b.s.cache.get(id)
 	if !ok {
 		var err error
-		if r, ok, err = readRow(b.b, id); err != nil || !ok {
+		if r, ok, err = b.stored(id); err != nil || !ok {
 			return nil, err
 		}
 	}
@@ -176,9 +181,9 @@ func (b *batch) accept(w *work, in session.Raw, events []session.Event) error {
 	if err := b.b.Set(eventKey(w.ID, last.Seq), encodePlace(w.ID, at), nil); err != nil {
 		return err
 	}
-	for _, e := range events {
-		if id, ok := session.MessageID(e); ok {
-			if err := b.keepMessage(w.ID, id, e.Seq); err != nil {
+	for i, e := range events {
+		if id, ok := session.MessageID(e); ok && !accepted(events[:i], id) {
+			if err := b.keepMessage(w, id, e); err != nil {
 				return err
 			}
 		}
@@ -187,13 +192,28 @@ func (b *batch) accept(w *work, in session.Raw, events []session.Event) error {
 	return nil
 }
 
+// accepted reports whether one of some events accepted a message.
+func accepted(events []session.Event, message string) bool {
+	return slices.ContainsFunc(events, func(e session.Event) bool {
+		id, ok := session.MessageID(e)
+		return ok && id == message
+	})
+}
+
 // keepMessage remembers where a message was accepted first: a view of an older
-// state must not lose it to a later event.
-func (b *batch) keepMessage(id session.ID, message string, seq session.Seq) error {
-	if _, known, err := readMessage(b.b, id, message); err != nil || known {
-		return err
+// state must not lose it to a later event. Before a genesis there is no message.
+func (b *batch) keepMessage(w *work, message string, e session.Event) error {
+	key := messageKey(w.ID, message)
+	if e.Class != session.ClassGenesis {
+		known, err := b.recall(key)
+		if err != nil {
+			return fmt.Errorf("look for message %q of %s: %w", message, w.ID, err)
+		}
+		if known {
+			return nil
+		}
 	}
-	return b.b.Set(messageKey(id, message), binary.BigEndian.AppendUint64(nil, uint64(seq)), nil)
+	return b.remember(key, binary.BigEndian.AppendUint64(nil, uint64(e.Seq)))
 }
 
 // birth starts the session that a genesis names. A second genesis does not start
@@ -204,7 +224,11 @@ func (b *batch) birth(d session.Decoded) error {
 	if err != nil || (w != nil && w.Begun) {
 		return err
 	}
+	planted := w != nil // which is a session whose genesis was refused
 	if w == nil {
+		if planted, err = b.planted(id); err != nil {
+			return err
+		}
 		w = &work{row: row{ID: id}}
 		b.take(w)
 	}
@@ -229,21 +253,39 @@ func (b *batch) birth(d session.Decoded) error {
 			return err
 		}
 	}
-	return b.judgePlanted(w)
+	if planted {
+		if err := b.judgePlanted(w); err != nil {
+			return err
+		}
+	}
+	if w.Creator == w.ID { // the genesis stands in the session's own space
+		w.Records++
+		w.Tail = max(w.Tail, w.Born)
+	}
+	return nil
+}
+
+// planted reports whether records may stand in the space of a session that has no
+// row. A key says so, because to find out that there are none costs more than all
+// the rest of a genesis.
+func (b *batch) planted(id session.ID) (bool, error) {
+	if b.s.unmarked {
+		return true, nil
+	}
+	planted, err := b.recall(plantedKey(id))
+	if err != nil {
+		return false, fmt.Errorf("look for records in front of the genesis of %s: %w", id, err)
+	}
+	return planted, nil
 }
 
 // judgePlanted judges what stood in a session's space when its genesis came.
 func (b *batch) judgePlanted(w *work) error {
-	raws, err := b.records(w.ID, 0, w.Born)
+	raws, err := b.records(w.ID, 0, w.Born-1)
 	if err != nil {
 		return err
 	}
 	for _, raw := range raws {
-		if raw.StreamSeq == w.Born {
-			w.Records++ // the genesis stands in the session's own space
-			w.Tail = max(w.Tail, w.Born)
-			continue
-		}
 		if err := b.judge(w, session.Decode(raw)); err != nil {
 			return err
 		}
@@ -278,7 +320,7 @@ func (b *batch) current(id session.ID) (row, bool, error) {
 	if r, ok := b.s.cache.get(id); ok {
 		return r, true, nil
 	}
-	return readRow(b.b, id)
+	return b.stored(id)
 }
 
 // reader implements lineage.

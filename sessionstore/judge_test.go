@@ -111,6 +111,41 @@ func TestRecordsPlantedBeforeTheGenesisAreVoid(t *testing.T) {
 	}
 }
 
+// A store of format 1 has no keys that say where records were planted. They are found
+// all the same; in one of this format that lacks its keys they are missed.
+func TestRecordsPlantedInAStoreOfFormat1AreVoid(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	root := tp.root()
+	call := tp.call(root)
+	child := session.ChildID(root, call)
+	planted := bogus(tp, child, session.ClassTurn)
+	genesis := tp.genesis(root, call, session.Spawn)
+	tp.fold(root, *genesis.Own)
+	tp.begin(*genesis.Birth, session.Prefix{})
+	tp.plant(genesis)
+	for name, c := range map[string]struct {
+		drop func(testing.TB, *sessionstore.Store)
+		want int
+	}{"of format 1": {sessionstore.ToFormat1, 1}, "without its keys": {sessionstore.DropPlanted, 0}} {
+		dir := t.TempDir()
+		s, err := sessionstore.Open(sessionstore.Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		apply(t, s, tp.raws[:planted.StreamSeq])
+		c.drop(t, s)
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = open(t, sessionstore.Config{Dir: dir})
+		apply(t, s, tp.raws)
+		if got := entry(t, s, child); got.Voids != c.want {
+			t.Errorf("a store %s: %d void records, want %d", name, got.Voids, c.want)
+		}
+	}
+}
+
 func TestHaltedSessionIsListedAndOthersGoOn(t *testing.T) {
 	t.Parallel()
 	tp := newTape(t)

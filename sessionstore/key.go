@@ -19,6 +19,7 @@ const (
 	spaceEvent     = 'E'
 	spaceRecord    = 'R'
 	spaceMessage   = 'M'
+	spacePlanted   = 'N'
 	spaceAlarm     = 'A'
 	spaceStray     = 'X'
 	spaceRunnable  = 'Q'
@@ -49,6 +50,8 @@ func recordKey(id session.ID, streamSeq uint64) []byte {
 func messageKey(id session.ID, message string) []byte {
 	return append(ofSession(spaceMessage, id), message...)
 }
+
+func plantedKey(id session.ID) []byte { return append([]byte{spacePlanted}, id...) }
 
 func alarmKey(id session.ID, streamSeq uint64) []byte {
 	return binary.BigEndian.AppendUint64(ofSession(spaceAlarm, id), streamSeq)

@@ -243,6 +243,18 @@ func scan(r pebble.Reader, prefix, start []byte, fn func(key, value []byte) erro
 	return errors.Join(err, readError(it.Error()), it.Close())
 }
 
+// has reports whether there is a key.
+func has(r pebble.Reader, key []byte) (bool, error) {
+	_, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, readError(err)
+	}
+	return true, closer.Close()
+}
+
 // lastKey returns the last key that begins with prefix, nil if there is none.
 func lastKey(r pebble.Reader, prefix []byte) ([]byte, error) {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})

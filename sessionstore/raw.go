@@ -8,33 +8,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/entail-fleet/entail/session"
 )
 
-// encodeRaw writes a raw record: session, class, creator, the number of headers,
+// appendRaw writes a raw record: session, class, creator, the number of headers,
 // each header's name and value in the order of the names, and then the body. A
 // text stands behind its length; lengths are unsigned varints. The stream sequence
 // is in the key.
-func encodeRaw(raw session.Raw) []byte {
-	const around = 512 // bytes, more than what usually stands before the body
-	b := make([]byte, 0, around+len(raw.Body))
+func appendRaw(b []byte, raw session.Raw) []byte {
 	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
 	text(string(raw.Address.Session))
 	text(string(raw.Address.Class))
 	text(string(raw.Address.Creator))
 	b = binary.AppendUvarint(b, uint64(len(raw.Headers)))
-	for _, name := range slices.Sorted(maps.Keys(raw.Headers)) {
+	var room [16]string
+	for _, name := range namesOf(raw, room[:0]) {
 		text(name)
 		text(raw.Headers[name])
 	}
 	return append(b, raw.Body...)
 }
 
-// decodeRaw reads what encodeRaw wrote. The result shares nothing with value.
+// namesOf puts the names of a record's headers behind names, in order.
+func namesOf(raw session.Raw, names []string) []string {
+	for name := range raw.Headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// decodeRaw reads what appendRaw wrote. The result shares nothing with value.
 func decodeRaw(streamSeq uint64, value []byte) (session.Raw, error) {
 	if n, used := binary.Uvarint(value); used > 0 && n > 0 && used < len(value) && value[used] == '{' {
 		return decodeEnveloped(streamSeq, n, value[used:])
@@ -108,7 +115,8 @@ func recordHash(raw session.Raw) string {
 	put(string(raw.Address.Session))
 	put(string(raw.Address.Class))
 	put(string(raw.Address.Creator))
-	for _, name := range slices.Sorted(maps.Keys(raw.Headers)) {
+	var names [16]string
+	for _, name := range namesOf(raw, names[:0]) {
 		if strings.HasPrefix(name, "Entail-") {
 			put(name)
 			put(raw.Headers[name])

@@ -89,6 +89,9 @@ type Store struct {
 	lock  *pebble.Lock
 	users sync.WaitGroup // those between enter and leave
 	done  chan struct{}  // closed by Close, never sent on
+	// unmarked says that the store has spaces without a session that no key names:
+	// it was one of format 1. Load sets it.
+	unmarked bool
 
 	mu         sync.Mutex // guards what follows
 	closed     bool
@@ -135,6 +138,11 @@ func lockError(dir string, err error) error {
 // memTableSize is how many bytes gather in memory before they become a table.
 const memTableSize = 16 << 20
 
+// cacheSize is how many bytes Pebble takes for blocks of tables and for memtables
+// together, of which there are two at most: it takes memtables off its cache, and one
+// that is smaller keeps nothing.
+const cacheSize = 16<<20 + 2*memTableSize
+
 func options(cfg Config, lock *pebble.Lock) *pebble.Options {
 	o := &pebble.Options{
 		FS:                 cfg.FS,
@@ -143,6 +151,10 @@ func options(cfg Config, lock *pebble.Lock) *pebble.Options {
 		EventListener:      &pebble.EventListener{DataCorruption: corruption(cfg.Logger)},
 		FormatMajorVersion: pebble.FormatTableFormatV6,
 		MemTableSize:       memTableSize,
+		CacheSize:          cacheSize,
+		// Compacting half as often costs a reader some tables more to ask.
+		L0CompactionThreshold: 8,
+		L0StopWritesThreshold: 24,
 	}
 	o.ApplyCompressionSettings(func() pebble.DBCompressionSettings { return pebble.DBCompressionBalanced })
 	for i := range o.Levels {
@@ -170,7 +182,10 @@ func (s *Store) load() error {
 		err = s.loadWatermarks()
 	}
 	if err == nil && format < storeFormat {
-		err = s.beginJournals()
+		err = s.convert()
+	}
+	if err == nil {
+		s.unmarked, err = has(s.db, plantedKey(""))
 	}
 	if err != nil {
 		return err
