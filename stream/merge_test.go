@@ -56,7 +56,7 @@ func appendAll(t *testing.T, l *stream.Log, v stream.Viewer, id session.ID, chan
 	for i, c := range changes {
 		wg.Go(func() { out[i].done, out[i].err = l.Append(t.Context(), v, id, c) })
 		if i == 0 {
-			<-g.arrived
+			receive(t, "the first publish", g.arrived)
 		} else {
 			until(t, "a waiting change", func() bool { return l.Waiting() == i })
 		}
@@ -276,7 +276,7 @@ func TestCallersThatStopWaiting(t *testing.T) {
 	}
 	flying := start(0)
 	defer flying()
-	<-g.arrived
+	receive(t, "the first publish", g.arrived)
 	waiting := start(1)
 	defer waiting()
 	until(t, "a waiting change", func() bool { return l.Waiting() == 1 })
@@ -284,8 +284,8 @@ func TestCallersThatStopWaiting(t *testing.T) {
 	until(t, "two waiting changes", func() bool { return l.Waiting() == 2 })
 	waiting() // in its lane: never written
 	until(t, "the change gone", func() bool { return l.Waiting() == 1 })
-	flying()    // alone in flight: unknown
-	<-g.arrived // the next one is in flight
+	flying() // alone in flight: unknown
+	receive(t, "the next publish", g.arrived)
 	close(g.open)
 	wg.Wait()
 	if !errors.Is(errs[0], stream.ErrUnknown) {

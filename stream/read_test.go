@@ -265,7 +265,7 @@ func TestFollowGoesOnWhileRecordsCome(t *testing.T) {
 	}()
 	for i := range 5 {
 		appendNudges(t, l, v, id, strconv.Itoa(i))
-		if seq := <-got; seq != uint64(i)+2 {
+		if seq := receive(t, "a record", got); seq != uint64(i)+2 {
 			t.Errorf("followed %d, want %d", seq, i+2)
 		}
 	}
@@ -342,8 +342,8 @@ func TestFollowEndsWhenItsStreamIsReplaced(t *testing.T) {
 	go func() {
 		ended <- l.Follow(t.Context(), 0, 0, func([]session.Raw) error { started <- struct{}{}; return nil })
 	}()
-	<-started
-	<-started // the second comes from the consumer
+	receive(t, "a record", started)
+	receive(t, "the record of the consumer", started)
 	if err := s.Purge(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -357,7 +357,7 @@ func TestFollowEndsWhenItsStreamIsReplaced(t *testing.T) {
 	if _, err := js.CreateStream(t.Context(), s.CachedInfo().Config); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-ended; !errors.Is(err, stream.ErrReset) {
+	if err := receive(t, "the end", ended); !errors.Is(err, stream.ErrReset) {
 		t.Errorf("ended with %v, want a reset", err)
 	}
 	after, err := l.Info(t.Context(), 0)

@@ -42,7 +42,7 @@ func TestAStallWhileHeartbeatsFlow(t *testing.T) {
 	tended := make(chan struct{})
 	go func() { defer close(tended); tend(ctx, t, l, hints) }()
 	for want := range uint64(3) {
-		if got := <-hints; got != want+1 {
+		if got := receive(t, "a hint", hints); got != want+1 {
 			t.Errorf("hint %d was handed out, want %d", got, want+1)
 		}
 	}
@@ -66,7 +66,7 @@ func TestAStallWhileHeartbeatsFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want := range uint64(2) {
-		if got := <-hints; got != want+4 {
+		if got := receive(t, "a hint", hints); got != want+4 {
 			t.Errorf("hint %d was handed out, want %d", got, want+4)
 		}
 	}
@@ -181,7 +181,7 @@ func TestAPullLastsLongerThanTheSilence(t *testing.T) {
 		Expires   time.Duration `json:"expires"`
 		Heartbeat time.Duration `json:"idle_heartbeat"`
 	}
-	if err := json.Unmarshal(<-pulls, &pull); err != nil {
+	if err := json.Unmarshal(receive(t, "a pull", pulls), &pull); err != nil {
 		t.Fatal(err)
 	}
 	if pull.Heartbeat != silence/2 || pull.Expires <= 2*silence {

@@ -297,6 +297,17 @@ func nudges(t testing.TB, l *stream.Log, id session.ID) (ids []string, at map[st
 	return ids, at
 }
 
+// receive waits for what is sent on a channel.
+func receive[T any](t testing.TB, what string, from <-chan T) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("never came: %s", what)
+	}
+	return got
+}
+
 // until waits for a condition.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
