@@ -30,7 +30,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Main()                    // this binary is its own launcher
 	runtime.MemProfileRate = 16 << 10 // fine enough for what a test measures by the heap profile
 	goleak.VerifyTestMain(m)
 }

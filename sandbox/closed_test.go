@@ -25,7 +25,8 @@ func TestFailClosed(t *testing.T) {
 	for name, cfg := range map[string]sandbox.Config{
 		"no landlock":            sandbox.Config{}.WithMaxABI(-1),
 		"landlock ABI too old":   sandbox.Config{}.WithMaxABI(2),
-		"no launcher in program": {Executable: "/bin/true"},
+		"no launcher in program": sandbox.Config{}.WithLauncher("/bin/true"),
+		"no program":             sandbox.Config{}.WithLauncher("/nowhere"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -58,7 +59,7 @@ func TestFailClosed(t *testing.T) {
 			if got := snapshotNames(t, root); len(got) > 0 {
 				t.Errorf("something ran: %v", got)
 			}
-			if cfg.Executable == "" {
+			if !strings.HasPrefix(name, "no launcher") && name != "no program" {
 				wantDone(t, perform(t, ws, session.DangerFullAccess, shell("echo x >f")))
 			}
 		})

@@ -26,9 +26,10 @@
 //
 // # How
 //
-// This program's own binary is started again under the name of the launcher,
-// which is why main calls [Main] first. The launcher gets its order over a socket
-// on descriptor 3, so that nothing shows in its arguments or environment:
+// A small program, the launcher, is started for each call. It is embedded here and
+// run from a sealed file in memory, or from a file of the temp directory that has
+// lost its name where such files may not be executed. It gets its order over a
+// socket on descriptor 3, so that nothing shows in its arguments or environment:
 //
 //	worker ── order, renewals ──> launcher ── fork on a confined thread ──> command
 //	       <─ ready, ending ────
@@ -43,7 +44,7 @@
 //     socket, the timeout or the lease, and then stops and kills all descendants
 //     until none is left.
 //
-// A file operation is a child too: this binary once more, which works through
+// A file operation is a child too: the launcher once more, which works through
 // [os.Root] and so can name the resolved path of what it refuses. File operations
 // keep to the workspace and its temp directory, for reading as well.
 //

@@ -4,6 +4,7 @@ package sandbox
 
 import (
 	"context"
+	"os"
 
 	"github.com/entail-fleet/entail/session"
 )
@@ -17,6 +18,25 @@ func (w *Workspace) Perform(ctx context.Context, mode session.SandboxMode, op Op
 func (c Config) WithMaxABI(abi int) Config {
 	c.maxABI = abi
 	return c
+}
+
+// WithLauncher starts another program in place of the launcher.
+func (c Config) WithLauncher(path string) Config {
+	c.launcher = path
+	return c
+}
+
+// Launcher is where children of this process find the launcher.
+func Launcher() (string, error) { return launcherPath() }
+
+// WithNamelessLauncher starts the launcher from a file without a name, as where files
+// in memory may not be executed. The caller closes it.
+func (c Config) WithNamelessLauncher() (Config, *os.File, error) {
+	f, err := nameless(launcherBinary)
+	if err == nil {
+		c.launcher, err = keep(f)
+	}
+	return c, f, err
 }
 
 // WithoutMounts makes the Runner do without mount namespaces.

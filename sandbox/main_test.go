@@ -7,12 +7,9 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/entail-fleet/entail/sandbox"
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Main()
 	if code, ok := subprogram(os.Args); ok {
 		os.Exit(code)
 	}

@@ -15,9 +15,6 @@ import (
 // BootTime returns the time of day: nothing on this system holds a lease.
 func BootTime() time.Duration { return time.Duration(time.Now().UnixNano()) }
 
-// Main returns at once: there is no launcher on this system.
-func Main() {}
-
 // Runner refuses every call: there is no fence on this system.
 type Runner struct{}
 

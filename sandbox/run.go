@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/entail-fleet/entail/internal/wire"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -30,14 +31,20 @@ const (
 
 // run runs a call under mode. It is what is behind the permit.
 func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxMode, op Op) (Result, error) {
-	if err := op.validate(); err != nil {
+	if err := validate(op); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
-	o := order{
-		Mode: mode, Root: w.Root(), Temp: w.temp.Name(), MaxABI: w.runner.cfg.maxABI,
-		Env: w.environ(), Timeout: op.timeout(), Cap: w.runner.cfg.OutputCap, Op: op,
+	o := wire.Order{
+		Request: wire.Request{
+			Bounds: wire.Bounds{
+				MayWrite: mode == session.WorkspaceWrite || mode == session.DangerFullAccess, Unconfined: mode == session.DangerFullAccess,
+				Root: w.Root(), Temp: w.temp.Name(),
+			},
+			Cap: w.runner.cfg.OutputCap, Op: op,
+		},
+		MaxABI: w.runner.cfg.maxABI, Env: w.environ(), Timeout: timeout(op),
 	}
-	if o.confined() {
+	if !o.Unconfined {
 		if why := w.fit(); why != "" {
 			return unavailable(why), nil
 		}
@@ -47,7 +54,7 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxM
 	if lease != nil {
 		o.Deadline = max(lease.Deadline(), 1) // zero would mean none
 	}
-	l := w.newLaunch(&o)
+	l := w.newLaunch(&o, mode)
 	told, err := l.run(stop, lease)
 	l.stdout.Close() // nothing writes any more
 	l.stderr.Close()
@@ -59,7 +66,8 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxM
 
 // launch is one run of a launcher.
 type launch struct {
-	order  *order
+	order  *wire.Order
+	mode   session.SandboxMode
 	cmd    *exec.Cmd
 	stdout output
 	stderr *snippet
@@ -74,17 +82,17 @@ type output interface {
 	Close()
 }
 
-func (w *Workspace) newLaunch(o *order) *launch {
-	l := &launch{order: o, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
+func (w *Workspace) newLaunch(o *wire.Order, mode session.SandboxMode) *launch {
+	l := &launch{order: o, mode: mode, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
 	if o.Op.Shell == nil {
 		// One JSON object, in which a byte can take six.
 		l.stdout = &whole{room: 6*o.Cap + 64<<10}
 	}
 	l.extra = []*os.File{w.root, w.temp}
 	l.cmd = &exec.Cmd{
-		Path:        w.runner.cfg.Executable,
-		Args:        []string{launcherName},
-		Env:         launcherEnv(),
+		Path:        w.runner.launcher,
+		Args:        []string{wire.LauncherName},
+		Env:         wire.LauncherEnv(),
 		Stdout:      l.stdout,
 		Stderr:      l.stderr,
 		WaitDelay:   pipeGrace,
@@ -106,9 +114,9 @@ func (w *Workspace) newLaunch(o *order) *launch {
 
 // report is what a launcher told, put together.
 type report struct {
-	failure *failure
+	failure *wire.Failure
 	ready   bool
-	ending  *ending
+	ending  *wire.Ending
 	waited  error // how the launcher itself ended
 }
 
@@ -147,7 +155,7 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 				renewed = nil
 				continue
 			}
-			_ = encoder.Encode(renewal{Deadline: max(lease.Deadline(), 1)})
+			_ = encoder.Encode(wire.Renewal{Deadline: max(lease.Deadline(), 1)})
 		case <-stop:
 			stop = nil
 			_ = conn.CloseWrite() // the launcher ends the call and still reports
@@ -165,7 +173,7 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 func (l *launch) listen(r io.Reader) report {
 	var told report
 	for dec := json.NewDecoder(r); ; {
-		var n notice
+		var n wire.Notice
 		if err := dec.Decode(&n); err != nil {
 			return told
 		}
@@ -203,11 +211,11 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 func (l *launch) result(told report) (Result, error) {
 	if f := told.failure; f != nil {
 		switch {
-		case f.Stage == stageLease:
+		case f.Stage == wire.StageLease:
 			return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, ErrLeaseOver)
-		case f.Stage == stageConfine && l.order.confined():
+		case f.Stage == wire.StageConfine && !l.order.Unconfined:
 			return unavailable(f.Message), nil
-		case f.Stage == stageExec && l.order.Op.Shell != nil:
+		case f.Stage == wire.StageExec && l.order.Op.Shell != nil:
 			return Result{Failed: true, ExitCode: execExit(f.Errno), Output: "start the shell: " + f.Message}, nil
 		}
 		return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Message)
@@ -226,7 +234,7 @@ func (l *launch) result(told report) (Result, error) {
 	} else {
 		res, err = l.fileResult(*told.ending)
 	}
-	if told.ending.Cause == causeLease {
+	if told.ending.Cause == wire.CauseLease {
 		err = errors.Join(err, ErrLeaseOver)
 	}
 	return res, err
@@ -240,11 +248,11 @@ func execExit(errno int) int {
 	return 126
 }
 
-func (l *launch) shellResult(end ending) Result {
+func (l *launch) shellResult(end wire.Ending) Result {
 	res := Result{
 		ExitCode: end.Code,
 		Swept:    end.Swept,
-		TimedOut: end.Cause == causeTimeout,
+		TimedOut: end.Cause == wire.CauseTimeout,
 		Failed:   end.Code != 0 || end.Cause != "",
 	}
 	if end.Signal != 0 {
@@ -259,8 +267,8 @@ func (l *launch) shellResult(end ending) Result {
 		res.Output += errs
 	}
 	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated()
-	if l.order.confined() && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(l.stderr) {
-		res = res.denied(l.order.Mode)
+	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(l.stderr) {
+		res = res.denied(l.mode)
 	}
 	return res
 }
@@ -280,20 +288,20 @@ func refusal(stderr *snippet) bool {
 
 // fileResult reads what the second stage said. If it was ended it may have said
 // nothing; if it ended by itself and said nothing, what it did is unknown.
-func (l *launch) fileResult(end ending) (Result, error) {
-	res := Result{Swept: end.Swept, TimedOut: end.Cause == causeTimeout}
+func (l *launch) fileResult(end wire.Ending) (Result, error) {
+	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout}
 	if end.Cause != "" {
 		res.Failed, res.Code, res.Output = true, CodeFailed, "the operation was ended before it was done"
 		return res, nil
 	}
-	var p performance
+	var p wire.Performance
 	err := json.Unmarshal([]byte(l.stdout.String()), &p)
 	if end.Code != 0 || err != nil {
 		return res, fmt.Errorf("%w: the file operation exited with %d: %s", ErrLost, end.Code, l.stderr)
 	}
 	res.Output, res.Code, res.Truncated, res.Failed = p.Output, p.Code, p.Truncated, p.Code != ""
 	if p.Denied {
-		res = res.denied(l.order.Mode)
+		res = res.denied(l.mode)
 	}
 	return res, nil
 }

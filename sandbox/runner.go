@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/entail-fleet/entail/internal/paths"
+	"github.com/entail-fleet/entail/internal/wire"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -28,10 +30,11 @@ const (
 
 // Runner runs permitted calls. It is safe for concurrent use.
 type Runner struct {
-	cfg   Config
-	ns    namespaces
-	unfit error // why this host confines nothing, or nil
-	user  string
+	cfg      Config
+	launcher string // path of the launcher's binary, as this process's children see it
+	ns       namespaces
+	unfit    error // why this host confines nothing, or nil
+	user     string
 }
 
 // New returns a Runner, having tried on this host what it will rely on: a
@@ -54,6 +57,13 @@ func New(cfg Config) (*Runner, error) {
 	r := &Runner{cfg: cfg, ns: noNamespaces, user: strconv.Itoa(os.Getuid())}
 	if u, err := user.LookupId(r.user); err == nil {
 		r.user = u.Username
+	}
+	if r.launcher = cfg.launcher; r.launcher == "" {
+		var err error
+		if r.launcher, err = launcherPath(); err != nil {
+			r.unfit = err
+			return r, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
 	}
 	if err := r.probe(); err != nil {
 		r.unfit = err
@@ -101,7 +111,7 @@ func (r *Runner) try(ns namespaces) (err error) {
 	}
 	cfg := r.cfg
 	cfg.Hidden = []string{secret}
-	ws, err := (&Runner{cfg: cfg, ns: ns, user: r.user}).Workspace(root)
+	ws, err := (&Runner{cfg: cfg, launcher: r.launcher, ns: ns, user: r.user}).Workspace(root)
 	if err != nil {
 		return err
 	}
@@ -147,7 +157,7 @@ func (r *Runner) Workspace(root string) (*Workspace, error) {
 		return nil, err
 	}
 	for _, h := range hidden {
-		if within(path, h) {
+		if paths.Within(path, h) {
 			return nil, fmt.Errorf("workspace %s lies inside the data directory %s: choose another", path, h)
 		}
 	}
@@ -174,17 +184,14 @@ func openDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// tempPrefix begins the name of every private temp directory.
-const tempPrefix = "entail-call-"
-
 // makeTemp makes a private temp directory, which os.MkdirTemp gives mode 0700.
 func makeTemp(hidden []string) (*os.File, error) {
-	made, err := os.MkdirTemp("", tempPrefix)
+	made, err := os.MkdirTemp("", wire.TempPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("make private temp directory: %w", err)
 	}
 	path, err := filepath.EvalSymlinks(made)
-	if err == nil && slices.ContainsFunc(hidden, func(h string) bool { return within(path, h) }) {
+	if err == nil && slices.ContainsFunc(hidden, func(h string) bool { return paths.Within(path, h) }) {
 		err = errors.New("it lies inside the data directory: choose another TMPDIR")
 	}
 	var temp *os.File
@@ -198,10 +205,10 @@ func makeTemp(hidden []string) (*os.File, error) {
 }
 
 // resolveAll resolves paths, and drops those that lie below another.
-func resolveAll(paths []string) ([]string, error) {
+func resolveAll(hidden []string) ([]string, error) {
 	var all []string
-	for _, p := range paths {
-		resolved, err := resolve(p)
+	for _, p := range hidden {
+		resolved, err := paths.Resolve(p)
 		if err != nil {
 			return nil, fmt.Errorf("resolve hidden path: %w", err)
 		}
@@ -210,7 +217,7 @@ func resolveAll(paths []string) ([]string, error) {
 	slices.Sort(all)
 	var tops []string
 	for _, p := range all {
-		if !slices.ContainsFunc(tops, func(top string) bool { return within(p, top) }) {
+		if !slices.ContainsFunc(tops, func(top string) bool { return paths.Within(p, top) }) {
 			tops = append(tops, p)
 		}
 	}
@@ -236,7 +243,7 @@ func (w *Workspace) fit() string {
 		return w.runner.unfit.Error()
 	}
 	for _, h := range w.hidden {
-		if !within(h, w.Root()) {
+		if !paths.Within(h, w.Root()) {
 			continue
 		}
 		if w.runner.ns == noNamespaces {

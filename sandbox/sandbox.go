@@ -6,32 +6,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/entail-fleet/entail/internal/wire"
 	"github.com/entail-fleet/entail/session"
 )
 
-// The codes a Result can carry. They are written to session logs, so they are
-// append-only.
+// The codes a Result can carry.
 const (
-	// CodeDenied says that the fence refused the effect.
-	CodeDenied = "FS_SANDBOX_DENIED"
-	// CodeNotRegular says that the path is no ordinary file: a directory, a
-	// FIFO, a socket, a device, or a file of procfs or sysfs.
-	CodeNotRegular = "FS_NOT_REGULAR_FILE"
-	// CodeUnavailable says that the host could not confine the call, which was
-	// therefore not run.
-	CodeUnavailable = "SANDBOX_UNAVAILABLE"
-	// CodeNotFound says that a path names nothing.
-	CodeNotFound = "FS_NOT_FOUND"
-	// CodeNoMatch says that an edit's old text does not occur in the file.
-	CodeNoMatch = "FS_NO_MATCH"
-	// CodeAmbiguous says that an edit's old text occurs more than once.
-	CodeAmbiguous = "FS_AMBIGUOUS_MATCH"
-	// CodeInvalid says that an argument makes no sense: an empty path, a
-	// pattern that does not parse.
-	CodeInvalid = "FS_INVALID_ARGUMENT"
-	// CodeFailed says that the operating system refused for a reason that has
-	// nothing to do with the fence: a full disk, an unreadable directory.
-	CodeFailed = "FS_FAILED"
+	CodeDenied      = wire.CodeDenied
+	CodeNotRegular  = wire.CodeNotRegular
+	CodeUnavailable = wire.CodeUnavailable
+	CodeNotFound    = wire.CodeNotFound
+	CodeNoMatch     = wire.CodeNoMatch
+	CodeAmbiguous   = wire.CodeAmbiguous
+	CodeInvalid     = wire.CodeInvalid
+	CodeFailed      = wire.CodeFailed
 )
 
 var (
@@ -68,10 +56,9 @@ type Config struct {
 	// from its head and half from its tail. Default 60 KiB, so that both streams
 	// of a call fit into one record of a log however their bytes are escaped.
 	OutputCap int
-	// Executable is the binary that is started as the launcher. Its main must
-	// call Main first. Default this very binary, /proc/self/exe.
-	Executable string
 
+	// launcher, in tests, is started in place of the embedded launcher.
+	launcher string
 	// maxABI, in tests, is the highest Landlock ABI to believe in; -1 none.
 	maxABI int
 	// noMounts, in tests, forbids mount namespaces.
@@ -98,9 +85,6 @@ func (c Config) withDefaults() Config {
 	if c.maxOutputs <= 0 {
 		c.maxOutputs = defaultMaxOutputs
 	}
-	if c.Executable == "" {
-		c.Executable = "/proc/self/exe"
-	}
 	return c
 }
 
@@ -115,51 +99,25 @@ type Lease interface {
 }
 
 // Op is what a permitted call does. Exactly one field is set.
-type Op struct {
-	Shell *Shell `json:",omitempty"`
-	Read  *Read  `json:",omitempty"`
-	Write *Write `json:",omitempty"`
-	Edit  *Edit  `json:",omitempty"`
-	List  *List  `json:",omitempty"`
-	Glob  *Glob  `json:",omitempty"`
-	Grep  *Grep  `json:",omitempty"`
-}
+type Op = wire.Op
 
-// Shell runs a command line with the workspace root as working directory.
-type Shell struct {
-	Command string
-	// Timeout ends the call and all it started. Default 2 minutes.
-	Timeout time.Duration
-}
-
-// Read returns lines of a text file.
-type Read struct {
-	Path string
-	// Offset is the first line wanted, counted from 1. Default 1.
-	Offset int
-	// Limit is how many lines are wanted at most. Default as many as fit.
-	Limit int
-}
-
-// Write replaces a file, or creates it together with missing parents.
-type Write struct{ Path, Content string }
-
-// Edit replaces text in a file: the one occurrence of Old, or, with All, each.
-type Edit struct {
-	Path, Old, New string
-	All            bool
-}
-
-// List names the entries of a directory. An empty Path is the workspace root.
-type List struct{ Path string }
-
-// Glob names the files that match a pattern, in which ** stands for any number
-// of directories.
-type Glob struct{ Pattern string }
-
-// Grep shows the lines that match an RE2 pattern in the files under Path. An
-// empty Path is the workspace root.
-type Grep struct{ Pattern, Path string }
+// What a call can do.
+type (
+	// Shell runs a command line.
+	Shell = wire.Shell
+	// Read returns lines of a text file.
+	Read = wire.Read
+	// Write replaces or creates a file.
+	Write = wire.Write
+	// Edit replaces text in a file.
+	Edit = wire.Edit
+	// List names the entries of a directory.
+	List = wire.List
+	// Glob names the files that match a pattern.
+	Glob = wire.Glob
+	// Grep shows the lines that match a pattern.
+	Grep = wire.Grep
+)
 
 const (
 	defaultShellTimeout = 2 * time.Minute
@@ -167,7 +125,7 @@ const (
 )
 
 // validate checks that exactly one field is set.
-func (o Op) validate() error {
+func validate(o Op) error {
 	n := 0
 	for _, set := range []bool{
 		o.Shell != nil, o.Read != nil, o.Write != nil, o.Edit != nil,
@@ -183,7 +141,7 @@ func (o Op) validate() error {
 	return nil
 }
 
-func (o Op) timeout() time.Duration {
+func timeout(o Op) time.Duration {
 	switch {
 	case o.Shell == nil:
 		return fileTimeout

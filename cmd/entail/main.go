@@ -1,17 +1,9 @@
 // Command entail is the command line of Entail and its all-in-one server.
 package main
 
-import (
-	"os"
+import "os"
 
-	"github.com/entail-fleet/entail/sandbox"
-)
-
-func main() {
-	// This binary is also the launcher of confined calls.
-	sandbox.Main()
-	os.Exit(Main())
-}
+func main() { os.Exit(Main()) }
 
 // Main runs the command line of this process and returns its exit code.
 func Main() int {

@@ -14,12 +14,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/entail-fleet/entail/agent/model/modeltest"
-	"github.com/entail-fleet/entail/sandbox"
 )
 
 func TestMain(m *testing.M) {
-	// The worker under test starts this test's binary as its launcher.
-	sandbox.Main()
 	testscript.Main(m, map[string]func(){"entail": func() { os.Exit(Main()) }})
 }
 

@@ -17,14 +17,9 @@ import (
 
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/internal/node"
-	"github.com/entail-fleet/entail/sandbox"
 )
 
-func main() {
-	// This binary is also the launcher of confined calls.
-	sandbox.Main()
-	os.Exit(exit())
-}
+func main() { os.Exit(exit()) }
 
 // exit runs the worker until it is asked to stop and returns the exit code.
 func exit() int {

@@ -23,14 +23,11 @@ import (
 	"github.com/entail-fleet/entail/coordinator"
 	"github.com/entail-fleet/entail/internal/natstest"
 	"github.com/entail-fleet/entail/internal/node"
-	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
 
 func TestMain(m *testing.M) {
-	// The worker under test starts this test's binary as its launcher.
-	sandbox.Main()
 	testscript.Main(m, map[string]func(){"worker": func() { os.Exit(exit()) }})
 }
 

@@ -29,18 +29,20 @@ const (
 // rules is the import table, from the centre outwards. A package that is not
 // in it may not exist. "cmd" and "internal" stand for all packages under them.
 var rules = map[string]rule{
-	"session":      {},
-	"policy":       {project: []string{"session"}},
-	"sandbox":      {project: []string{"session", "policy"}, thirdParty: []string{xsys, xsync}},
-	"review":       {project: []string{"session", "policy"}, thirdParty: []string{"mvdan.cc/sh/v3"}},
-	"stream":       {project: []string{"session"}, thirdParty: []string{natsGo, "github.com/synadia-io/orbit.go/jetstreamext", xsync}},
-	"sessionstore": {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
-	"delegation":   {project: []string{"session", "policy"}, thirdParty: []string{jsonV2}},
-	"agent":        {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync, jsonV2}},
-	"agent/model":  {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
-	"coordinator":  {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, jsonV2, "github.com/invopop/jsonschema"}},
-	"client":       {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid, jsonV2}},
-	"verify":       {project: []string{"session"}},
+	"session": {},
+	"policy":  {project: []string{"session"}},
+	"sandbox": {project: []string{"session", "policy"}, thirdParty: []string{xsys, xsync}},
+	// A program of its own, which package sandbox embeds.
+	"sandbox/launcher": {thirdParty: []string{xsys}},
+	"review":           {project: []string{"session", "policy"}, thirdParty: []string{"mvdan.cc/sh/v3"}},
+	"stream":           {project: []string{"session"}, thirdParty: []string{natsGo, "github.com/synadia-io/orbit.go/jetstreamext", xsync}},
+	"sessionstore":     {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
+	"delegation":       {project: []string{"session", "policy"}, thirdParty: []string{jsonV2}},
+	"agent":            {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync, jsonV2}},
+	"agent/model":      {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
+	"coordinator":      {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, jsonV2, "github.com/invopop/jsonschema"}},
+	"client":           {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid, jsonV2}},
+	"verify":           {project: []string{"session"}},
 	"telemetry": {project: []string{"session"}, thirdParty: []string{
 		otelAPI, "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "github.com/prometheus/client_golang", xsync,
 	}},

@@ -7,11 +7,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/entail-fleet/entail/internal/bench"
-	"github.com/entail-fleet/entail/sandbox"
 )
 
 func TestMain(m *testing.M) {
-	sandbox.Main() // this binary is its own launcher
 	goleak.VerifyTestMain(m)
 }
 

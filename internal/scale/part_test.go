@@ -40,7 +40,6 @@ import (
 const partEnv = "ENTAIL_SCALE_PART"
 
 func TestMain(m *testing.M) {
-	sandbox.Main() // this binary is its own launcher
 	if role := os.Getenv(partEnv); role != "" {
 		if err := bePart(context.Background(), role, os.Stdin, os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, role+":", err)

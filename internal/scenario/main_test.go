@@ -17,7 +17,6 @@ import (
 
 	"github.com/entail-fleet/entail/internal/node"
 	"github.com/entail-fleet/entail/policy"
-	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -26,7 +25,6 @@ import (
 const argProcess = "deployment-process"
 
 func TestMain(m *testing.M) {
-	sandbox.Main() // this binary is its own launcher
 	if len(os.Args) == 3 && os.Args[1] == argProcess {
 		os.Exit(process(os.Args[2]))
 	}

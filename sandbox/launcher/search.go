@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"bufio"
@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 const (
@@ -22,15 +24,15 @@ const (
 // glob shows the files whose path matches. The part of the pattern before the
 // first wildcard is a path like any other, so it may not lead outside; links met
 // on the walk are shown and not followed.
-func (w *worksite) glob(o *Glob) error {
+func (w *worksite) glob(o *wire.Glob) error {
 	base, pattern := splitPattern(o.Pattern)
 	if pattern == "" {
-		return faultf(CodeInvalid, "the pattern is empty")
+		return faultf(wire.CodeInvalid, "the pattern is empty")
 	}
 	parts := strings.Split(pattern, "/")
 	for _, part := range parts {
 		if _, err := path.Match(part, ""); err != nil {
-			return faultf(CodeInvalid, "the pattern %q is malformed", o.Pattern)
+			return faultf(wire.CodeInvalid, "the pattern %q is malformed", o.Pattern)
 		}
 	}
 	return w.walk(orRoot(base), func(_ *place, rel, shown string, d fs.DirEntry) error {
@@ -77,10 +79,10 @@ func matches(pattern, parts []string) bool {
 }
 
 // grep shows matching lines as file:line:text.
-func (w *worksite) grep(o *Grep) error {
+func (w *worksite) grep(o *wire.Grep) error {
 	re, err := regexp.Compile(o.Pattern)
 	if err != nil {
-		return faultf(CodeInvalid, "the pattern does not parse: %v", err)
+		return faultf(wire.CodeInvalid, "the pattern does not parse: %v", err)
 	}
 	err = w.walk(orRoot(o.Path), func(p *place, _, shown string, d fs.DirEntry) error {
 		if !d.Type().IsRegular() {

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // floorABI is the oldest Landlock that is a fence: below it an outside file can
@@ -43,7 +43,7 @@ type ruleset struct{ fd int }
 
 // newRuleset handles everything the kernel knows, so that what is not granted is
 // denied.
-func newRuleset(o *order) (*ruleset, error) {
+func newRuleset(o *wire.Order) (*ruleset, error) {
 	abi, err := landlockABI(o.MaxABI)
 	if err != nil {
 		return nil, err
@@ -89,16 +89,21 @@ func landlockABI(most int) (int, error) {
 }
 
 // build grants what the order's mode allows.
-func (r *ruleset) build(o *order, root, temp int) error {
+func (r *ruleset) build(o *wire.Order, root, temp int) error {
 	if err := r.allowPath("/dev/null", unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE); err != nil {
 		return err
 	}
 	inside := uint64(readRights)
-	if o.Mode == session.WorkspaceWrite {
+	if o.MayWrite {
 		inside |= writeRights
 	}
 	if err := errors.Join(r.allow(root, inside), r.allow(temp, inside)); err != nil {
 		return err
+	}
+	if o.Op.Shell == nil {
+		if err := r.allowSelf(); err != nil {
+			return err
+		}
 	}
 	private, err := tempDirs(o.Temp)
 	if err != nil {
@@ -110,6 +115,20 @@ func (r *ruleset) build(o *order, root, temp int) error {
 		return err
 	}
 	return r.allowAround("/", append(private, o.Hidden...))
+}
+
+// allowSelf grants this program, which performs file operations. Rules are not about
+// files in memory: those may be executed as they are.
+func (r *ruleset) allowSelf() error {
+	fd, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the launcher for landlock: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := r.allow(fd, readRights); err != nil && !errors.Is(err, unix.EBADFD) {
+		return fmt.Errorf("allow the launcher: %w", err)
+	}
+	return nil
 }
 
 // tempDirs lists the private temp directories beside own, and own itself, which
@@ -125,7 +144,7 @@ func tempDirs(own string) ([]string, error) {
 		return nil, fmt.Errorf("list temp directories for landlock: %w", err)
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tempPrefix) {
+		if strings.HasPrefix(e.Name(), wire.TempPrefix) {
 			found = append(found, filepath.Join(filepath.Dir(own), e.Name()))
 		}
 	}

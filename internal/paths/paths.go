@@ -1,6 +1,7 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+// Package paths reads paths as the kernel does, for both sides of the fence.
+package paths
 
 import (
 	"errors"
@@ -16,12 +17,12 @@ import (
 // maxLinks is how many links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// resolve follows every link in an absolute path, one component after the other,
+// Resolve follows every link in an absolute path, one component after the other,
 // so that ".." means the parent of what was reached. From the first component
 // that does not exist, the rest is taken as it stands. The answer can be out of
 // date when it is used: it names things and picks the directory to work in, and
 // the fence, which looks again, holds either way.
-func resolve(path string) (string, error) {
+func Resolve(path string) (string, error) {
 	done, todo := "/", strings.Split(path, "/")
 	links := 0
 	for len(todo) > 0 {
@@ -63,7 +64,7 @@ func resolve(path string) (string, error) {
 	return done, nil
 }
 
-// within reports whether path is dir or lies below it. Both are resolved.
-func within(path, dir string) bool {
+// Within reports whether path is dir or lies below it. Both are resolved.
+func Within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"bufio"
@@ -17,14 +17,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // maxEdit is the largest file that is edited in memory.
 const maxEdit = 32 << 20
 
 // read shows lines as they stand, from r.Offset, for as long as they fit.
-func (w *worksite) read(r *Read) error {
+func (w *worksite) read(r *wire.Read) error {
 	p, err := w.find(r.Path)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func (w *worksite) read(r *Read) error {
 	defer func() { _ = f.Close() }()
 	in := bufio.NewReader(f)
 	if head, _ := in.Peek(512); bytes.IndexByte(head, 0) >= 0 {
-		return faultf(CodeInvalid, "%s is not a text file", w.show(p.path))
+		return faultf(wire.CodeInvalid, "%s is not a text file", w.show(p.path))
 	}
 	first := max(r.Offset, 1)
 	if err := skipLines(in, first-1); err != nil {
@@ -96,7 +96,7 @@ func skipLines(in *bufio.Reader, n int) error {
 }
 
 // write replaces or creates a file.
-func (w *worksite) write(o *Write) error {
+func (w *worksite) write(o *wire.Write) error {
 	p, err := w.writable(o.Path)
 	if err != nil {
 		return err
@@ -121,9 +121,9 @@ func (w *worksite) write(o *Write) error {
 }
 
 // edit replaces text in a file.
-func (w *worksite) edit(o *Edit) error {
+func (w *worksite) edit(o *wire.Edit) error {
 	if o.Old == "" || o.Old == o.New {
-		return faultf(CodeInvalid, "the old text must be given and must differ from the new")
+		return faultf(wire.CodeInvalid, "the old text must be given and must differ from the new")
 	}
 	p, err := w.writable(o.Path)
 	if err != nil {
@@ -144,14 +144,14 @@ func (w *worksite) edit(o *Edit) error {
 		return err
 	}
 	if len(data) > maxEdit {
-		return faultf(CodeInvalid, "%s is larger than %d bytes", w.show(p.path), maxEdit)
+		return faultf(wire.CodeInvalid, "%s is larger than %d bytes", w.show(p.path), maxEdit)
 	}
 	n := bytes.Count(data, []byte(o.Old))
 	switch {
 	case n == 0:
-		return faultf(CodeNoMatch, "the old text does not occur in %s", w.show(p.path))
+		return faultf(wire.CodeNoMatch, "the old text does not occur in %s", w.show(p.path))
 	case n > 1 && !o.All:
-		return faultf(CodeAmbiguous, "the old text occurs %d times in %s: give more of it, or set all", n, w.show(p.path))
+		return faultf(wire.CodeAmbiguous, "the old text occurs %d times in %s: give more of it, or set all", n, w.show(p.path))
 	}
 	if err := p.replace(old, bytes.ReplaceAll(data, []byte(o.Old), []byte(o.New))); err != nil {
 		return err
@@ -166,9 +166,9 @@ func (w *worksite) writable(path string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.Mode == session.ReadOnly {
+	if !w.MayWrite {
 		p.close()
-		return nil, faultf(CodeDenied, "%s may not be changed", p.path)
+		return nil, faultf(wire.CodeDenied, "%s may not be changed", p.path)
 	}
 	return p, nil
 }
@@ -187,8 +187,8 @@ func (w *worksite) replaceable(p *place) (fs.FileInfo, error) {
 	if err := regular(p.path, info); err != nil {
 		return nil, err
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 && w.Mode != session.DangerFullAccess {
-		return nil, faultf(CodeDenied, "%s is a file with %d hard links", p.path, st.Nlink)
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 && !w.Unconfined {
+		return nil, faultf(wire.CodeDenied, "%s is a file with %d hard links", p.path, st.Nlink)
 	}
 	return info, nil
 }
@@ -229,7 +229,7 @@ func inherit(f *os.File, old fs.FileInfo) error {
 }
 
 // list shows the entries of a directory, directories with a slash.
-func (w *worksite) list(o *List) error {
+func (w *worksite) list(o *wire.List) error {
 	p, err := w.find(orRoot(o.Path))
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"encoding/binary"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // sweepEvery is how often a sweep looks for processes again while those it has
@@ -44,12 +46,12 @@ func (r *reaper) run() {
 
 // supervise waits for the command to end, or ends it, and then ends everything
 // it started.
-func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop <-chan os.Signal) ending {
+func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop <-chan os.Signal) wire.Ending {
 	r := &reaper{child: child, exited: make(chan unix.WaitStatus, 1), gone: make(chan struct{})}
 	go r.run()
 	clock := time.NewTimer(timeout)
 	defer clock.Stop()
-	var end ending
+	var end wire.Ending
 	for waiting := true; waiting; {
 		waiting = false
 		select {
@@ -57,16 +59,16 @@ func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop 
 			r.exited <- status // it is read again below
 		case deadline, open := <-c.renewals:
 			if waiting = open && lease.set(deadline) == nil; !waiting {
-				end.Cause = causeStopped
+				end.Cause = wire.CauseStopped
 			}
 		case <-lease.rings:
 			if waiting = !lease.over(); !waiting {
-				end.Cause = causeLease
+				end.Cause = wire.CauseLease
 			}
 		case <-clock.C:
-			end.Cause = causeTimeout
+			end.Cause = wire.CauseTimeout
 		case <-stop:
-			end.Cause = causeStopped
+			end.Cause = wire.CauseStopped
 		}
 	}
 	end.Swept = r.sweep()
@@ -222,7 +224,7 @@ func (a *alarm) set(deadline time.Duration) error {
 
 // over says whether the moment has passed. A ring may be older than the last
 // renewal, so it proves nothing.
-func (a *alarm) over() bool { return a.deadline != 0 && BootTime() >= a.deadline }
+func (a *alarm) over() bool { return a.deadline != 0 && wire.BootTime() >= a.deadline }
 
 func (a *alarm) wait() {
 	var buf [8]byte

@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package wire
 
 import (
 	"time"
@@ -9,7 +9,7 @@ import (
 )
 
 // BootTime returns the time since the machine was started, the time it was
-// suspended included. It is the clock of Lease.
+// suspended included. It is the clock of deadlines.
 func BootTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {

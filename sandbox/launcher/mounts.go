@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"errors"
@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/paths"
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // hide covers the order's hidden paths in this process's own mount namespace:
@@ -17,7 +20,7 @@ import (
 // point can be neither renamed nor removed, so a directory between the workspace
 // root and a hidden path is made one too: else a command could move it aside
 // with its content and a later call would find the content under another name.
-func hide(o *order) error {
+func hide(o *wire.Order) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
 	}
@@ -28,7 +31,7 @@ func hide(o *order) error {
 			}
 		}
 		err := cover(path)
-		if errors.Is(err, os.ErrNotExist) && !within(path, o.Root) {
+		if errors.Is(err, os.ErrNotExist) && !paths.Within(path, o.Root) {
 			continue // the sibling rules keep it unreadable should it appear
 		}
 		if err != nil {

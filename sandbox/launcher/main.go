@@ -1,6 +1,12 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+// Command launcher starts one permitted call behind its fence and ends with it. It
+// is embedded in the workers' binary, which starts it anew for each call; see
+// package sandbox for what it promises and package wire for what it is told.
+//
+// It is a program of its own because a call begins with it: the workers' binary
+// takes several milliseconds to come up, this one about one.
+package main
 
 import (
 	"encoding/json"
@@ -15,27 +21,27 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
-// Main runs the launcher, or the second stage it starts, when this process was
-// started as one, and never returns then. Else it returns at once. Call it first
-// in main and in TestMain.
-//
-// NB: these stages end by syscall.Exit. os.Exit lingers for a second in a binary
-// built with the race detector, which would be a second for each call.
-func Main() {
-	if len(os.Args) == 0 {
-		return
-	}
+// NB: the stages end by syscall.Exit. There is nothing to flush, and nothing that
+// may hold up the end of a call.
+func main() {
 	switch os.Args[0] {
-	case launcherName:
+	case wire.LauncherName:
 		// The first thread stays with this goroutine: see onFreshThread.
 		runtime.LockOSThread()
 		syscall.Exit(launcherStage())
-	case performName:
+	case wire.PerformName:
 		syscall.Exit(performStage())
 	}
+	fmt.Fprintln(os.Stderr, "this is the launcher of a worker's sandbox; workers start it themselves")
+	os.Exit(2)
 }
+
+// errLeaseOver says that nothing was started because the lease had ended.
+var errLeaseOver = errors.New("the lease is over")
 
 // control is the launcher's end of the socket to the worker.
 type control struct {
@@ -45,15 +51,15 @@ type control struct {
 }
 
 // send reports to the worker. A worker that is gone needs no report.
-func (c *control) send(n notice) { _ = json.NewEncoder(c.file).Encode(n) }
+func (c *control) send(n wire.Notice) { _ = json.NewEncoder(c.file).Encode(n) }
 
 // fail reports that nothing was started, or that it could not be.
 func (c *control) fail(stage string, err error) int {
-	f := failure{Stage: stage, Message: err.Error()}
+	f := wire.Failure{Stage: stage, Message: err.Error()}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		f.Errno = int(errno)
 	}
-	c.send(notice{Failure: &f})
+	c.send(wire.Notice{Failure: &f})
 	return 0
 }
 
@@ -61,7 +67,7 @@ func (c *control) fail(stage string, err error) int {
 func (c *control) listen() {
 	defer close(c.renewals)
 	for {
-		var r renewal
+		var r wire.Renewal
 		if err := c.decoder.Decode(&r); err != nil {
 			return
 		}
@@ -74,15 +80,15 @@ func (c *control) listen() {
 // launcher itself stays outside the fence, so that the command can neither
 // signal nor inspect it.
 func launcherStage() int {
-	if err := unix.CloseRange(controlFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+	if err := unix.CloseRange(wire.ControlFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 1 // whatever this process inherited would leak: say nothing, run nothing
 	}
-	if err := unix.SetNonblock(controlFD, true); err != nil {
+	if err := unix.SetNonblock(wire.ControlFD, true); err != nil {
 		return 1
 	}
-	file := os.NewFile(controlFD, "control")
+	file := os.NewFile(wire.ControlFD, "control")
 	c := &control{file: file, decoder: json.NewDecoder(file), renewals: make(chan time.Duration)}
-	var o order
+	var o wire.Order
 	if err := c.decoder.Decode(&o); err != nil {
 		return 1
 	}
@@ -90,11 +96,11 @@ func launcherStage() int {
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
 	root, err := prepare(&o)
 	if err != nil {
-		return c.fail(stageConfine, err)
+		return c.fail(wire.StageConfine, err)
 	}
 	lease, err := newAlarm(o.Deadline)
 	if err != nil {
-		return c.fail(stageConfine, err)
+		return c.fail(wire.StageConfine, err)
 	}
 	child, stage, err := start(c, &o, root)
 	if err != nil {
@@ -102,7 +108,7 @@ func launcherStage() int {
 	}
 	go c.listen()
 	end := supervise(c, child, lease, o.Timeout, stop)
-	c.send(notice{Ending: &end})
+	c.send(wire.Notice{Ending: &end})
 	return 0
 }
 
@@ -110,7 +116,7 @@ func launcherStage() int {
 type dirs struct{ root, temp int }
 
 // prepare does what concerns the whole process and must precede the fence.
-func prepare(o *order) (dirs, error) {
+func prepare(o *wire.Order) (dirs, error) {
 	unix.Umask(0o022)
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return dirs{}, fmt.Errorf("forbid core dumps: %w", err)
@@ -123,11 +129,11 @@ func prepare(o *order) (dirs, error) {
 			return dirs{}, err
 		}
 	}
-	root, err := reopen(rootFD, o.Root)
+	root, err := reopen(wire.RootFD, o.Root)
 	if err != nil {
 		return dirs{}, err
 	}
-	temp, err := reopen(tempFD, o.Temp)
+	temp, err := reopen(wire.TempFD, o.Temp)
 	return dirs{root: root, temp: temp}, err
 }
 
@@ -152,23 +158,23 @@ func reopen(old int, path string) (int, error) {
 // start confines and starts the command. Confinement and fork happen on one
 // fresh thread; the child inherits that thread's restrictions at fork, so there
 // is no moment in which it runs without them.
-func start(c *control, o *order, d dirs) (pid int, stage string, err error) {
+func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error) {
 	cmd, err := newCommand(o, d.root)
 	if err != nil {
-		return 0, stageConfine, err
+		return 0, wire.StageConfine, err
 	}
 	onFreshThread(func() {
-		if o.confined() {
-			if stage, err = stageConfine, confine(o, d.root, d.temp); err != nil {
+		if !o.Unconfined {
+			if stage, err = wire.StageConfine, confine(o, d.root, d.temp); err != nil {
 				return
 			}
 		}
-		if o.Deadline != 0 && BootTime() >= o.Deadline {
-			stage, err = stageLease, ErrLeaseOver
+		if o.Deadline != 0 && wire.BootTime() >= o.Deadline {
+			stage, err = wire.StageLease, errLeaseOver
 			return
 		}
-		c.send(notice{Ready: true})
-		stage = stageExec
+		c.send(wire.Notice{Ready: true})
+		stage = wire.StageExec
 		pid, err = syscall.ForkExec(cmd.path, cmd.argv, &cmd.attr)
 	})
 	cmd.closeInput()
@@ -194,7 +200,7 @@ func (c *command) closeInput() {
 // whether every system call of such code stays on that thread would hang on the
 // inside of the standard library, while in a process that was started confined
 // every thread is, whatever the code does.
-func newCommand(o *order, root int) (*command, error) {
+func newCommand(o *wire.Order, root int) (*command, error) {
 	c := &command{attr: syscall.ProcAttr{
 		Dir: "/proc/self/fd/" + strconv.Itoa(root),
 		Sys: &syscall.SysProcAttr{Setsid: true},
@@ -205,9 +211,9 @@ func newCommand(o *order, root int) (*command, error) {
 		c.attr.Files = []uintptr{0, 1, 2}
 		return c, nil
 	}
-	c.path, c.argv = "/proc/self/exe", []string{performName}
-	c.attr.Env = launcherEnv()
-	data, err := o.request()
+	c.path, c.argv = "/proc/self/exe", []string{wire.PerformName}
+	c.attr.Env = wire.LauncherEnv()
+	data, err := json.Marshal(o.Request)
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
@@ -231,8 +237,3 @@ func shell(line string) (path string, argv []string) {
 	}
 	return "/bin/sh", []string{"sh", "-c", line}
 }
-
-// launcherEnv is all the environment launchers get: they are short-lived and
-// single-minded, so the collector stays off and two processors are enough. One
-// would be too few: it is held by a thread that waits in the kernel.
-func launcherEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=2"} }

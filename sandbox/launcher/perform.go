@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"encoding/json"
@@ -14,7 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/internal/paths"
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // performStage is the life of the second stage: one file operation, in a process
@@ -24,11 +25,11 @@ func performStage() int {
 	if err != nil {
 		return 1
 	}
-	var r request
+	var r wire.Request
 	if err := json.Unmarshal(data, &r); err != nil {
 		return 1
 	}
-	w := &worksite{request: r}
+	w := &worksite{Request: r}
 	done := w.perform()
 	if err := json.NewEncoder(os.Stdout).Encode(done); err != nil {
 		return 1
@@ -38,7 +39,8 @@ func performStage() int {
 
 // worksite does one file operation.
 type worksite struct {
-	request
+	wire.Request
+
 	output    strings.Builder
 	truncated bool
 }
@@ -59,22 +61,22 @@ func faultf(code, format string, args ...any) error {
 // the rules in place and writable, or from os.Root finding that a path escapes.
 // Any other refusal by the system has an ordinary reason, since within those
 // rules the kernel's fence refuses nothing.
-func (w *worksite) perform() performance {
+func (w *worksite) perform() wire.Performance {
 	err := w.dispatch()
 	if err == nil {
-		return performance{Output: w.output.String(), Truncated: w.truncated}
+		return wire.Performance{Output: w.output.String(), Truncated: w.truncated}
 	}
-	code := CodeFailed
+	code := wire.CodeFailed
 	var f *fault
 	switch {
 	case errors.As(err, &f):
 		code = f.code
 	case errors.Is(err, fs.ErrNotExist):
-		code = CodeNotFound
+		code = wire.CodeNotFound
 	case escapes(err):
-		code = CodeDenied
+		code = wire.CodeDenied
 	}
-	return performance{Output: err.Error(), Code: code, Denied: code == CodeDenied}
+	return wire.Performance{Output: err.Error(), Code: code, Denied: code == wire.CodeDenied}
 }
 
 // escapes recognises os.Root's refusal, for which the library exports no value.
@@ -98,7 +100,7 @@ func (w *worksite) dispatch() error {
 	case o.Grep != nil:
 		return w.grep(o.Grep)
 	}
-	return faultf(CodeInvalid, "no operation")
+	return faultf(wire.CodeInvalid, "no operation")
 }
 
 // place is where a path leads: a directory that operations cannot leave, and the
@@ -117,18 +119,18 @@ func (p *place) close() { _ = p.root.Close() }
 func (w *worksite) find(path string) (*place, error) {
 	switch {
 	case path == "":
-		return nil, faultf(CodeInvalid, "the path is empty")
+		return nil, faultf(wire.CodeInvalid, "the path is empty")
 	case strings.ContainsRune(path, 0):
-		return nil, faultf(CodeInvalid, "the path contains a zero byte")
+		return nil, faultf(wire.CodeInvalid, "the path contains a zero byte")
 	case !filepath.IsAbs(path):
 		path = w.Root + "/" + path
 	}
-	resolved, err := resolve(path)
+	resolved, err := paths.Resolve(path)
 	if err != nil {
 		return nil, err
 	}
 	base := "/"
-	if w.Mode != session.DangerFullAccess {
+	if !w.Unconfined {
 		if base, err = w.bounds(path, resolved); err != nil {
 			return nil, err
 		}
@@ -147,26 +149,26 @@ func (w *worksite) find(path string) (*place, error) {
 // bounds returns the directory that a resolved path lies in.
 func (w *worksite) bounds(path, resolved string) (string, error) {
 	for _, h := range w.Hidden {
-		if within(resolved, h) {
-			return "", faultf(CodeDenied, "%s is out of bounds for every tool", resolved)
+		if paths.Within(resolved, h) {
+			return "", faultf(wire.CodeDenied, "%s is out of bounds for every tool", resolved)
 		}
 	}
 	for _, base := range []string{w.Root, w.Temp} {
-		if within(resolved, base) {
+		if paths.Within(resolved, base) {
 			return base, nil
 		}
 	}
 	if w.goneTemp(resolved) {
-		return "", faultf(CodeNotFound, "%s is gone: a private temp directory goes when a turn ends or waits", path)
+		return "", faultf(wire.CodeNotFound, "%s is gone: a private temp directory goes when a turn ends or waits", path)
 	}
-	return "", faultf(CodeDenied, "%s leads to %s, outside of the workspace %s", path, resolved, w.Root)
+	return "", faultf(wire.CodeDenied, "%s leads to %s, outside of the workspace %s", path, resolved, w.Root)
 }
 
 // goneTemp reports whether a resolved path was in a private temp directory that is
 // no more. A session may remember such a path from an earlier turn; that it names
 // nothing is an ordinary failure.
 func (w *worksite) goneTemp(path string) bool {
-	prefix := filepath.Join(filepath.Dir(w.Temp), tempPrefix)
+	prefix := filepath.Join(filepath.Dir(w.Temp), wire.TempPrefix)
 	rest, ok := strings.CutPrefix(path, prefix)
 	if !ok {
 		return false
@@ -178,7 +180,7 @@ func (w *worksite) goneTemp(path string) bool {
 
 // show returns a resolved path as the model should use it.
 func (w *worksite) show(path string) string {
-	if rel, err := filepath.Rel(w.Root, path); err == nil && within(path, w.Root) {
+	if rel, err := filepath.Rel(w.Root, path); err == nil && paths.Within(path, w.Root) {
 		return rel
 	}
 	return path
@@ -219,7 +221,7 @@ func regular(path string, info fs.FileInfo) error {
 	if info.IsDir() {
 		kind = "a directory"
 	}
-	return faultf(CodeNotRegular, "%s is %s", path, kind)
+	return faultf(wire.CodeNotRegular, "%s is %s", path, kind)
 }
 
 // refuseKernelFile refuses what only looks like a file: procfs speaks of the
@@ -230,7 +232,7 @@ func refuseKernelFile(path string, f *os.File) error {
 		return fmt.Errorf("look at the file system of %s: %w", path, err)
 	}
 	if st.Type == unix.PROC_SUPER_MAGIC || st.Type == unix.SYSFS_MAGIC {
-		return faultf(CodeNotRegular, "%s belongs to the kernel and is not a regular file", path)
+		return faultf(wire.CodeNotRegular, "%s belongs to the kernel and is not a regular file", path)
 	}
 	return nil
 }

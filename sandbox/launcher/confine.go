@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package sandbox
+package main
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // keptCaps is what root keeps while confined: what build tools and package
@@ -47,7 +47,7 @@ func onFreshThread(f func()) {
 
 // confine restricts the calling thread for good. Everything it starts from then
 // on is inside, and nothing else is.
-func confine(o *order, root, temp int) error {
+func confine(o *wire.Order, root, temp int) error {
 	rules, err := newRuleset(o)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func confine(o *order, root, temp int) error {
 	if err := rules.enforce(); err != nil {
 		return err
 	}
-	return filter(o.Mode == session.ReadOnly).install()
+	return filter(!o.MayWrite).install()
 }
 
 // dropCaps leaves the calling thread at most keptCaps, and nothing at all unless

@@ -1,0 +1,135 @@
+// Package wire is what a worker and the launchers that it starts say to each other.
+//
+// A launcher is born with a socket on [ControlFD]. The worker sends one [Order]
+// and then [Renewal]s; the launcher answers with [Notice]s, all as JSON. Nothing of
+// it stands in an argument list or an environment. Both sides are built from one
+// source tree, so the messages have no version.
+package wire
+
+import "time"
+
+// The names by which the launcher's binary is started. A confined command may use
+// them too: it gains nothing, since what it starts stays as confined as it is.
+const (
+	LauncherName = "entail-sandbox-launcher"
+	PerformName  = "entail-sandbox-perform"
+)
+
+// The descriptors a launcher is born with.
+const (
+	ControlFD = 3 // the socket to the worker
+	RootFD    = 4 // the workspace root
+	TempFD    = 5 // the private temp directory
+)
+
+// TempPrefix begins the name of every private temp directory.
+const TempPrefix = "entail-call-"
+
+// LauncherEnv is all the environment that launchers get: they are short-lived and
+// single-minded, so the collector stays off and two processors are enough. One
+// would be too few: it is held by a thread that waits in the kernel.
+func LauncherEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=2"} }
+
+// Bounds say what a call may do. The zero value is the narrowest.
+type Bounds struct {
+	MayWrite   bool     // in the workspace and its temp directory
+	Unconfined bool     // there is no fence
+	Root       string   // canonical; must be the directory behind RootFD
+	Temp       string   // canonical; must be the directory behind TempFD
+	Hidden     []string // canonical, none below another
+}
+
+// Order is the first message on the control socket: everything the launcher has
+// to know.
+type Order struct {
+	Request
+
+	Mounts   bool // the launcher has a mount namespace of its own
+	MaxABI   int  // the highest Landlock ABI to believe in, when a test sets it; -1 none
+	Env      []string
+	Timeout  time.Duration
+	Deadline time.Duration // on the boot clock; zero means none
+}
+
+// Request is what the process that performs a file operation reads from its
+// standard input.
+type Request struct {
+	Bounds
+
+	Cap int // bytes that are shown of what was asked for
+	Op  Op
+}
+
+// Renewal is every later message to the launcher. The end of the stream means
+// that the worker is gone or wants the call ended.
+type Renewal struct{ Deadline time.Duration }
+
+// The stages at which a launcher gives up. Until StageExec nothing has run.
+const (
+	StageConfine = "confine"
+	StageLease   = "lease"
+	StageExec    = "exec"
+)
+
+// Notice is a message from the launcher: exactly one field is set.
+type Notice struct {
+	Failure *Failure `json:",omitempty"`
+	Ready   bool     `json:",omitempty"` // the command is about to be started
+	Ending  *Ending  `json:",omitempty"`
+}
+
+// Failure says why nothing was started.
+type Failure struct {
+	Stage   string
+	Errno   int
+	Message string
+}
+
+// The causes of an ending that is not the command's own.
+const (
+	CauseTimeout = "timeout"
+	CauseLease   = "lease"
+	CauseStopped = "stopped"
+)
+
+// Ending is the launcher's last message: the command and all it started are
+// gone.
+type Ending struct {
+	Code   int
+	Signal int
+	Swept  int
+	Cause  string // empty when the command ended by itself
+}
+
+// Performance is what a file operation's process writes to its standard output.
+type Performance struct {
+	Output    string
+	Code      string
+	Denied    bool
+	Truncated bool
+}
+
+// The codes a call's result can carry. They are written to session logs, so they
+// are append-only.
+const (
+	// CodeDenied says that the fence refused the effect.
+	CodeDenied = "FS_SANDBOX_DENIED"
+	// CodeNotRegular says that the path is no ordinary file: a directory, a
+	// FIFO, a socket, a device, or a file of procfs or sysfs.
+	CodeNotRegular = "FS_NOT_REGULAR_FILE"
+	// CodeUnavailable says that the host could not confine the call, which was
+	// therefore not run.
+	CodeUnavailable = "SANDBOX_UNAVAILABLE"
+	// CodeNotFound says that a path names nothing.
+	CodeNotFound = "FS_NOT_FOUND"
+	// CodeNoMatch says that an edit's old text does not occur in the file.
+	CodeNoMatch = "FS_NO_MATCH"
+	// CodeAmbiguous says that an edit's old text occurs more than once.
+	CodeAmbiguous = "FS_AMBIGUOUS_MATCH"
+	// CodeInvalid says that an argument makes no sense: an empty path, a
+	// pattern that does not parse.
+	CodeInvalid = "FS_INVALID_ARGUMENT"
+	// CodeFailed says that the operating system refused for a reason that has
+	// nothing to do with the fence: a full disk, an unreadable directory.
+	CodeFailed = "FS_FAILED"
+)

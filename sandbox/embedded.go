@@ -1,0 +1,88 @@
+//go:build linux && (amd64 || arm64)
+
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/wire"
+)
+
+//go:generate go run ../internal/mklauncher
+
+// launcherPath returns where children of this process find the launcher. It is made
+// once, by whoever needs it first, and stays for as long as this process lives.
+var launcherPath = sync.OnceValues(func() (string, error) {
+	f, err := sealed(launcherBinary)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		// vm.memfd_noexec, or a container's profile.
+		f, err = nameless(launcherBinary)
+	}
+	if err != nil {
+		return "", fmt.Errorf("make the launcher's binary: %w", err)
+	}
+	path, err := keep(f)
+	return path, errors.Join(err, f.Close())
+})
+
+// keep returns a path of a file that children of this process can start it by: a
+// descriptor that they share with no other of theirs, and that stays open.
+func keep(f *os.File) (string, error) {
+	const above = 64 // what a child is born with has lower numbers
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, above)
+	if err != nil {
+		return "", fmt.Errorf("keep the launcher's binary: %w", err)
+	}
+	return "/proc/self/fd/" + strconv.Itoa(fd), nil
+}
+
+// sealed returns a file in memory that nobody can change any more.
+func sealed(binary string) (*os.File, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(wire.LauncherName, flags|unix.MFD_EXEC)
+	if errors.Is(err, unix.EINVAL) { // before Linux 6.3 every such file may be executed
+		fd, err = unix.MemfdCreate(wire.LauncherName, flags)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), wire.LauncherName)
+	if _, err := f.WriteString(binary); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	const seals = unix.F_SEAL_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, seals); err != nil {
+		return nil, errors.Join(fmt.Errorf("seal a file in memory: %w", err), f.Close())
+	}
+	return f, nil
+}
+
+// nameless returns a file of the temp directory that has lost its name.
+func nameless(binary string) (_ *os.File, err error) {
+	dir, err := os.MkdirTemp("", wire.LauncherName+"-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "launcher")
+	if err := writeProgram(path, binary); err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+// writeProgram holds off every fork meanwhile: a child that was born with the open
+// file would keep it from being executed.
+func writeProgram(path, binary string) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(path, []byte(binary), 0o500) //nolint:gosec // a program is executable
+}

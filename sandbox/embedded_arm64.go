@@ -1,0 +1,8 @@
+//go:build linux
+
+package sandbox
+
+import _ "embed" // of the launcher
+
+//go:embed launcher_linux_arm64.bin
+var launcherBinary string
