@@ -159,7 +159,10 @@ func (p *pulse) load(ctx context.Context) (uint64, error) {
 func (p *pulse) list(now time.Duration) ([]*beat, client.Alive) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	alive := client.Alive{Worker: p.worker, Incarnation: p.incarnation, Claims: []client.AliveClaim{}, Waits: p.waits.list(time.Now())}
+	alive := client.Alive{
+		Worker: p.worker, Incarnation: p.incarnation, Lease: policy.Duration(p.lease),
+		Claims: []client.AliveClaim{}, Waits: p.waits.list(time.Now()),
+	}
 	var listed []*beat
 	for b := range p.beats {
 		if now < b.limit {
@@ -288,18 +291,11 @@ func (l *lease) close() {
 	delete(l.beat.watchers, l.renewed)
 }
 
-// workers returns who is alive, by name. What cannot be read lists nothing.
+// workers returns who is alive, by name.
 func (p *pulse) workers(ctx context.Context) (map[string]client.Alive, error) {
 	values, err := p.log.Liveness().All(ctx)
 	if err != nil {
 		return nil, err
 	}
-	all := make(map[string]client.Alive, len(values))
-	for name, value := range values {
-		var a client.Alive
-		if json.Unmarshal(value, &a) == nil {
-			all[name] = a
-		}
-	}
-	return all, nil
+	return client.ReadAlive(values), nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/natstest"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -62,12 +63,13 @@ func (s *signs) mode(m session.SandboxMode) {
 	s.set(value)
 }
 
-// listed reports whether whoever changes the settings sees the worker.
+// listed reports whether whoever changes the settings sees the worker, with the
+// lease that bounds what it decides.
 func (s *signs) listed() bool {
 	s.t.Helper()
 	all, err := s.log.Liveness().All(s.t.Context())
 	s.must(err)
-	return len(all) == 1
+	return client.ReadAlive(all)["w1"].Lease == policy.Duration(s.lease)
 }
 
 // until waits for what comes by itself.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -91,13 +92,15 @@ type ColdReply struct {
 // Alive is what a worker keeps in the liveness bucket, under its own name, as
 // long as it lives: the claims it drives, one by one, and the settings revision
 // it has confirmed (ARCHITECTURE 4). A claim that is not listed is not live.
+// Lease is the worker's own: the deployment's may have changed since it began.
 // Waits are for people; nothing is decided by them.
 type Alive struct {
-	Worker      string       `json:"worker"`
-	Incarnation string       `json:"incarnation"`
-	Revision    uint64       `json:"revision"`
-	Claims      []AliveClaim `json:"claims"`
-	Waits       []AliveWait  `json:"waits,omitempty"`
+	Worker      string          `json:"worker"`
+	Incarnation string          `json:"incarnation"`
+	Lease       policy.Duration `json:"lease"`
+	Revision    uint64          `json:"revision"`
+	Claims      []AliveClaim    `json:"claims"`
+	Waits       []AliveWait     `json:"waits,omitempty"`
 }
 
 // AliveClaim is one claim that a worker drives.
@@ -116,4 +119,17 @@ type AliveWait struct {
 // Drives reports whether the worker's loop for a session's epoch is alive.
 func (a Alive) Drives(id session.ID, epoch uint64) bool {
 	return slices.Contains(a.Claims, AliveClaim{Session: id, Epoch: epoch})
+}
+
+// ReadAlive decodes what the liveness bucket holds, by worker. What cannot be read,
+// or is not its own worker's, lists nothing.
+func ReadAlive(values map[string][]byte) map[string]Alive {
+	all := make(map[string]Alive, len(values))
+	for worker, value := range values {
+		var a Alive
+		if json.Unmarshal(value, &a) == nil && a.Worker == worker {
+			all[worker] = a
+		}
+	}
+	return all
 }

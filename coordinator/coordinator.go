@@ -153,7 +153,7 @@ func (c *Coordinator) watchAlive(ctx context.Context) error {
 	return c.cfg.Log.Liveness().Watch(ctx, func(values map[string][]byte) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.alive = listed(values)
+		c.alive = client.ReadAlive(values)
 		return nil
 	})
 }

@@ -49,35 +49,49 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 		if err := c.useSettings(stored, made); err != nil {
 			return nil, nil, err
 		}
-		stragglers := c.confirm(ctx, made)
+		stragglers, err := c.confirm(ctx, made)
+		if err != nil {
+			return nil, nil, err
+		}
 		return &client.ConfigReply{Revision: made, Settings: next, Stragglers: stragglers}, nil, nil
 	}
 }
 
-// confirm waits until no live worker is behind a revision, at most two leases: a
-// worker that has not confirmed by then has lost its lease and decides nothing. It
-// reads who is alive anew each time: what this coordinator has read before may be
-// without a worker that has begun since.
-func (c *Coordinator) confirm(ctx context.Context, revision uint64) []string {
-	const look = 20 * time.Millisecond
-	lease := time.Duration(c.settings().Lease)
-	ctx, cancel := context.WithTimeout(ctx, 2*lease)
-	defer cancel()
-	behind := []string{"unknown: who is alive could not be read"}
-	for {
-		if values, err := c.cfg.Log.Liveness().All(ctx); err == nil {
-			behind = nil
-			for worker, a := range listed(values) {
-				if a.Revision < revision {
-					behind = append(behind, worker)
-				}
+// confirm waits until no live worker decides under what it has read before a
+// revision, and names those that have not confirmed it. It reads who is alive anew
+// each time: what this coordinator has read before may be without a worker that has
+// begun since.
+func (c *Coordinator) confirm(ctx context.Context, revision uint64) (stragglers []string, err error) {
+	const look = 100 * time.Millisecond
+	for set := time.Now(); ; {
+		values, err := c.cfg.Log.Liveness().All(ctx)
+		if err == nil {
+			stragglers, decide := behind(client.ReadAlive(values), revision, time.Since(set))
+			if !decide {
+				return stragglers, nil
 			}
+			err = fmt.Errorf("not confirmed by %s", strings.Join(stragglers, ", "))
 		}
-		if len(behind) == 0 || !delay.For(ctx, look) {
-			slices.Sort(behind)
-			return behind
+		if !delay.For(ctx, look) {
+			return nil, fmt.Errorf("revision %d of the settings is set, but calls may still be decided under the one before: %w: %w", revision, err, context.Cause(ctx))
 		}
 	}
+}
+
+// behind names the workers that have not confirmed a revision, and reports whether
+// one of them may still decide: for two of its leases after the change at most, and
+// they are the worker's own, whatever the settings say of leases now. One that does
+// not say its lease may as long as it is listed.
+func behind(alive map[string]client.Alive, revision uint64, ago time.Duration) (names []string, decide bool) {
+	for worker, a := range alive {
+		if a.Revision >= revision {
+			continue
+		}
+		names = append(names, worker)
+		decide = decide || a.Lease == 0 || ago < 2*time.Duration(a.Lease)
+	}
+	slices.Sort(names)
+	return names, decide
 }
 
 // edit sets one path of the settings' JSON and reads the whole strictly again.

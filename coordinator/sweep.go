@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -162,7 +161,7 @@ func (c *Coordinator) quarantine(ctx context.Context, s session.State) (why stri
 	if err != nil {
 		return "", err
 	}
-	alive := listed(values)
+	alive := client.ReadAlive(values)
 	return session.Quarantine(s, events, func(claim session.Claim) bool {
 		a, ok := alive[claim.Worker]
 		return ok && a.Incarnation == claim.Incarnation
@@ -170,18 +169,6 @@ func (c *Coordinator) quarantine(ctx context.Context, s session.State) (why stri
 }
 
 func nobody(session.Claim) bool { return false }
-
-// listed decodes signs of life. What cannot be read lists nothing.
-func listed(values map[string][]byte) map[string]client.Alive {
-	alive := make(map[string]client.Alive, len(values))
-	for worker, value := range values {
-		var a client.Alive
-		if json.Unmarshal(value, &a) == nil && a.Worker == worker {
-			alive[worker] = a
-		}
-	}
-	return alive
-}
 
 // lost says why a partition is stopped, nil if it is not.
 func (c *Coordinator) lost(ctx context.Context, partition int) error {
