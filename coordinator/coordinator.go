@@ -158,25 +158,12 @@ func (c *Coordinator) watchAlive(ctx context.Context) error {
 	})
 }
 
-// workers returns who is alive.
-func (c *Coordinator) workers() []client.Alive {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	out := make([]client.Alive, 0, len(c.alive))
-	for _, a := range c.alive {
-		out = append(out, a)
-	}
-	return out
-}
-
 // driven reports whether the claim in force of a session is live.
 func (c *Coordinator) driven(s session.State) bool {
-	for _, a := range c.workers() {
-		if a.Worker == s.Claim.Worker && a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch) {
-			return true
-		}
-	}
-	return false
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.alive[s.Claim.Worker]
+	return a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch)
 }
 
 func (c *Coordinator) settings() policy.Deployment { return *c.deployment.Load() }

@@ -1,23 +1,20 @@
 package coordinator
 
-import (
-	"context"
-	"sync"
-)
+import "sync"
 
 // hands do the requests, so many at a time at most. A hand stays when its request
 // is done and takes the next: a new goroutine for each would grow its stack anew
 // for each.
 type hands struct {
-	ctx   context.Context //nolint:containedctx // how long idle hands stay
+	done  <-chan struct{} // closed when idle hands are to go
 	slots chan struct{}   // holds one word for each hand
 	next  chan func()     // handed to an idle hand
 	all   sync.WaitGroup
 }
 
-// newHands keeps hands until ctx ends.
-func newHands(ctx context.Context, most int) *hands {
-	return &hands{ctx: ctx, slots: make(chan struct{}, most), next: make(chan func())}
+// newHands keeps hands until done is closed.
+func newHands(done <-chan struct{}, most int) *hands {
+	return &hands{done: done, slots: make(chan struct{}, most), next: make(chan func())}
 }
 
 // do hands work to an idle hand or to a new one, and waits while there are as many
@@ -41,11 +38,11 @@ func (h *hands) serve(work func()) {
 		work()
 		select {
 		case work = <-h.next:
-		case <-h.ctx.Done():
+		case <-h.done:
 			return
 		}
 	}
 }
 
-// wait returns once ctx has ended and no hand is at work.
+// wait returns once done is closed and no hand is at work.
 func (h *hands) wait() { h.all.Wait() }

@@ -101,7 +101,7 @@ func (c *Coordinator) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start the service: %w", err)
 	}
-	working, waiting := newHands(ctx, 64*runtime.GOMAXPROCS(0)), newHands(ctx, mostWaiting)
+	working, waiting := newHands(ctx.Done(), 64*runtime.GOMAXPROCS(0)), newHands(ctx.Done(), mostWaiting)
 	for _, e := range c.endpoints() {
 		hands := working
 		if e.waits {

@@ -96,8 +96,12 @@ func (c *Coordinator) sweepSession(ctx context.Context, id session.ID, now time.
 			return err
 		}
 	}
+	if c.driven(s) {
+		seen[id] = progress{tail: entry.Tail, since: now}
+		return nil
+	}
 	was, ok := seen[id]
-	if !ok || was.tail != entry.Tail || c.driven(s) {
+	if !ok || was.tail != entry.Tail {
 		nudges, err := c.nudges(s)
 		seen[id] = progress{tail: entry.Tail, since: now, nudges: nudges}
 		return err
