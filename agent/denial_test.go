@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -196,7 +197,8 @@ func TestDelegationsOfAStep(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(s *policy.Settings) { s.Caps.Live = 2 })
 	w.work("w1", 2)
-	id := w.root(`
+	refused := filepath.Join(t.TempDir(), "the third was refused")
+	id := w.root(fmt.Sprintf(`
 sessions:
   root:
     - calls:
@@ -204,9 +206,17 @@ sessions:
         - {id: call_0, tool: delegate, args: {kind: spawn, label: b, prompt: p}}
         - {id: call_0, tool: delegate, args: {kind: spawn, label: c, prompt: p}}
     - text: done
-  a: [{text: a says}]
-  b: [{text: b says}]
-`)
+  a: [{text: a says, wait_for: %[1]q}]
+  b: [{text: b says, wait_for: %[1]q}]
+`, refused))
+	// Both live until then: a child that ended would make room.
+	w.until(id, "an answer to the third", func(s session.State) bool {
+		c, ok := s.Call("1.1.2")
+		return ok && c.State == session.CallEnded
+	})
+	if err := os.WriteFile(refused, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := w.idle(id)
 	events := w.open(id).Events()
 	onceEach(t, events)
