@@ -144,19 +144,15 @@ func (f *follower) settled(tree []client.Summary) bool {
 }
 
 // tree lists the sessions of the tree that a session is part of, each before those
-// below it. It is read page by page, for a tree may be larger than an answer.
+// below it.
 func (d *deployment) tree(ctx context.Context, id session.ID) ([]client.Summary, error) {
 	var all []client.Summary
-	in := client.ListRequest{Head: d.head, Root: id.Root()}
-	for more := true; more; {
-		var out client.ListReply
-		if err := d.Call(ctx, client.MethodList, in, &out); err != nil {
-			return nil, err
-		}
-		all = append(all, out.Sessions...)
-		if more = out.More; more {
-			in.AfterID = all[len(all)-1].Header.ID
-		}
+	err := records{d, id.Root()}.each(ctx, func(s client.Summary) error {
+		all = append(all, s)
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	if !slices.ContainsFunc(all, func(s client.Summary) bool { return s.Header.ID == id }) {
 		if err := d.Call(ctx, client.MethodShow, client.SessionRequest{Head: d.head, ID: id}, nil); err != nil {

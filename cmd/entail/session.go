@@ -126,9 +126,7 @@ func (a *app) list(ctx context.Context, d *deployment, in client.ListRequest) er
 		}
 		in.AfterID = out.Sessions[len(out.Sessions)-1].Header.ID
 		if left -= len(out.Sessions); left <= 0 {
-			if !a.printer.json {
-				a.printer.warn("there are more: --after %s lists those that follow", in.AfterID)
-			}
+			a.printer.warn("there are more: --after %s lists those that follow", in.AfterID)
 			return nil
 		}
 	}

@@ -17,17 +17,14 @@ type records struct {
 	root session.ID // empty for all
 }
 
-// each calls fn with every session.
+// each calls fn with every session, oldest first. They are read page by page, for
+// there may be more than an answer holds.
 func (r records) each(ctx context.Context, fn func(client.Summary) error) error {
-	const page = 250 // of the longest headers an answer takes a few hundred
-	in := client.ListRequest{Head: r.d.head, Root: r.root, Limit: page}
-	for {
+	in := client.ListRequest{Head: r.d.head, Root: r.root}
+	for more := true; more; {
 		var out client.ListReply
 		if err := r.d.Call(ctx, client.MethodList, in, &out); err != nil {
 			return err
-		}
-		if len(out.Sessions) == 0 {
-			return nil
 		}
 		for _, s := range out.Sessions {
 			if err := fn(s); err != nil {
@@ -35,7 +32,9 @@ func (r records) each(ctx context.Context, fn func(client.Summary) error) error 
 			}
 			in.AfterID = s.Header.ID
 		}
+		more = out.More
 	}
+	return nil
 }
 
 // Sessions implements verify.Source.
