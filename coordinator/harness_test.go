@@ -37,6 +37,7 @@ type deployment struct {
 	t      *testing.T
 	broker natstest.Server
 	store  *sessionstore.Store // of the first coordinator
+	stores []*sessionstore.Store
 	api    *client.Client
 	worker *client.Client
 	log    *stream.Log // the worker's
@@ -48,11 +49,9 @@ func deploy(t *testing.T, n int, change ...func(*policy.Settings)) *deployment {
 	d := &deployment{t: t, broker: natstest.Start(t)}
 	provision(t, d.broker, change...)
 	for i := range n {
-		store := d.coordinate(i)
-		if i == 0 {
-			d.store = store
-		}
+		d.stores = append(d.stores, d.coordinate(i))
 	}
+	d.store = d.stores[0]
 	d.api = client.New(d.broker.Conn(t, broker.Client, "client"), client.Config{Token: adminToken})
 	wc := d.broker.Conn(t, broker.Worker, "w1")
 	d.worker = client.New(wc, client.Config{Worker: "w1"})
@@ -114,7 +113,10 @@ func (d *deployment) coordinate(i int) *sessionstore.Store {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	go func() {
+		defer close(ended)
+		ended <- c.Run(ctx)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -160,12 +162,14 @@ func (d *deployment) root(change ...func(*client.CreateRequest)) session.ID {
 	return in.ID
 }
 
-// catchUp waits until the first coordinator's mirror has all there is.
+// catchUp waits until every coordinator's mirror has all there is.
 func (d *deployment) catchUp() {
 	d.t.Helper()
 	info, err := d.log.Info(d.t.Context(), 0)
 	d.must(err)
-	d.must(d.store.WaitFor(d.t.Context(), 0, info.LastSeq))
+	for _, store := range d.stores {
+		d.must(store.WaitFor(d.t.Context(), 0, info.LastSeq))
+	}
 }
 
 func (d *deployment) must(err error) {

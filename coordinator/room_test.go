@@ -82,6 +82,7 @@ func TestInboxHoldsSoMany(t *testing.T) {
 			&session.TurnStart{Turn: 1}, &session.Consumed{Turn: 1, Seqs: []session.Seq{s.Pending[0].Seq}},
 		}
 	})
+	d.catchUp()
 	d.must(send(refused))
 	if err := send(senders); client.CodeOf(err) != client.CodeInboxFull {
 		t.Errorf("one more than were read: %v, want %s", err, client.CodeInboxFull)
