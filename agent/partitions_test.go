@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -18,7 +17,6 @@ import (
 	"github.com/entail-fleet/entail/agent"
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/client"
-	"github.com/entail-fleet/entail/coordinator"
 	"github.com/entail-fleet/entail/internal/natstest"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -33,9 +31,8 @@ const partitions = 8
 // started again.
 type wide struct {
 	*world
-	cfg    broker.Config
-	ids    []broker.Identity
-	stores []*sessionstore.Store
+	cfg broker.Config
+	ids []broker.Identity
 }
 
 func newWide(t *testing.T) *wide {
@@ -43,17 +40,16 @@ func newWide(t *testing.T) *wide {
 	w := &wide{world: &world{t: t, dir: t.TempDir(), parts: partitions}, cfg: broker.Config{Dir: t.TempDir(), Partitions: partitions}, ids: natstest.Identities(t)}
 	w.serve()
 	t.Cleanup(func() { w.must(w.broker.Close()) })
-	log := w.logOf(broker.Provisioner, "provisioner", nil)
+	log := w.logOf(broker.Provisioner, "provisioner")
 	w.must(log.Provision(t.Context(), stream.ProvisionConfig{AckWait: time.Second}))
 	s := policy.DefaultSettings()
 	s.Lease = policy.Duration(500 * time.Millisecond) // of the sweep
 	stored, err := s.Encode()
 	w.must(err)
-	w.log = w.logOf(broker.Coordinator, "coordinator", nil)
-	_, err = w.log.Settings().Update(t.Context(), stored, 0)
+	_, err = w.logOf(broker.Coordinator, "coordinator").Settings().Update(t.Context(), stored, 0)
 	w.must(err)
-	for i := range 2 {
-		w.coordinateWide(i)
+	for range 2 {
+		w.coordinate()
 	}
 	w.api = client.New(w.broker.Conn(t, broker.Client, "client"), client.Config{Token: token})
 	return w
@@ -72,46 +68,11 @@ func (w *wide) serve() {
 	w.must(err)
 }
 
-func (w *wide) logOf(role broker.Role, name string, witness stream.Witness) *stream.Log {
+func (w *wide) logOf(role broker.Role, name string) *stream.Log {
 	w.t.Helper()
-	log, err := stream.New(w.broker.Conn(w.t, role, name), stream.Config{Partitions: partitions, Witness: witness, Poll: 20 * time.Millisecond})
+	log, err := stream.New(w.broker.Conn(w.t, role, name), stream.Config{Partitions: partitions})
 	w.must(err)
 	return log
-}
-
-func (w *wide) coordinateWide(i int) {
-	t := w.t
-	store, err := sessionstore.Open(sessionstore.Config{Dir: filepath.Join(t.TempDir(), "mirror")})
-	w.must(err)
-	nc := w.broker.Conn(t, broker.Coordinator, "coordinator")
-	log, err := stream.New(nc, stream.Config{
-		Partitions: partitions, Witness: store, Poll: 20 * time.Millisecond,
-		Writer: session.Writer{Component: "coordinator", Instance: strconv.Itoa(i), Incarnation: "i1"},
-	})
-	w.must(err)
-	c, err := coordinator.New(coordinator.Config{
-		Name: fmt.Sprintf("c%d", i), Conn: nc, Log: log, Store: store, Tools: agent.Tools(), Partitions: partitions,
-		Tokens: []coordinator.Token{{Digest: coordinator.DigestToken(token), Role: coordinator.Admin, Party: session.Party{Kind: session.Person, ID: "ada"}}},
-	})
-	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("coordinator %d: %v", i, err)
-		}
-		if err := store.Close(); err != nil {
-			t.Errorf("close mirror %d: %v", i, err)
-		}
-	})
-	select {
-	case <-c.Ready():
-	case err := <-ended:
-		t.Fatalf("coordinator %d did not start: %v", i, err)
-	}
-	w.stores = append(w.stores, store)
 }
 
 // start makes a root in a partition.

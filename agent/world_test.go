@@ -47,8 +47,9 @@ const patience = 30 * time.Second
 type world struct {
 	t      testing.TB
 	broker natstest.Server
-	log    *stream.Log // a coordinator's, to look with
+	log    *stream.Log // the first coordinator's, to look with
 	store  *sessionstore.Store
+	stores []*sessionstore.Store // of every coordinator
 	api    *client.Client
 	dir    string // the workspace
 	parts  int    // partitions, 0 for one
@@ -91,40 +92,48 @@ func (w *world) provision(change ...func(*policy.Settings)) {
 	w.must(err)
 }
 
+// coordinate runs a coordinator until the test ends. The first one's log and mirror
+// are the test's to look with.
 func (w *world) coordinate() {
 	t := w.t
+	name := fmt.Sprintf("c%d", len(w.stores))
 	store, err := sessionstore.Open(sessionstore.Config{Dir: filepath.Join(t.TempDir(), "mirror")})
 	w.must(err)
 	nc := w.broker.Conn(t, broker.Coordinator, "coordinator")
-	w.log, err = stream.New(nc, stream.Config{
-		Witness: store, Poll: 20 * time.Millisecond,
-		Writer: session.Writer{Component: "coordinator", Instance: "c0", Incarnation: "i1"},
+	log, err := stream.New(nc, stream.Config{
+		Partitions: w.parts, Witness: store, Poll: 20 * time.Millisecond,
+		Writer: session.Writer{Component: "coordinator", Instance: name, Incarnation: "i1"},
 	})
 	w.must(err)
-	w.store = store
 	c, err := coordinator.New(coordinator.Config{
-		Name: "c0", Conn: nc, Log: w.log, Store: store, Tools: agent.Tools(),
+		Name: name, Conn: nc, Log: log, Store: store, Tools: agent.Tools(), Partitions: w.parts,
 		Tokens: []coordinator.Token{{Digest: coordinator.DigestToken(token), Role: coordinator.Admin, Party: session.Party{Kind: session.Person, ID: "ada"}}},
 	})
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
+	go func() {
+		defer close(ended)
+		ended <- c.Run(ctx)
+	}()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Errorf("coordinator: %v", err)
+			t.Errorf("coordinator %s: %v", name, err)
 		}
 		if err := store.Close(); err != nil {
-			t.Errorf("close the mirror: %v", err)
+			t.Errorf("close the mirror of %s: %v", name, err)
 		}
 	})
 	select {
 	case <-c.Ready():
 	case err := <-ended:
-		t.Fatalf("the coordinator did not start: %v", err)
+		t.Fatalf("coordinator %s did not start: %v", name, err)
 	case <-time.After(patience):
-		t.Fatal("the coordinator is not ready")
+		t.Fatalf("coordinator %s is not ready", name)
+	}
+	if w.stores = append(w.stores, store); len(w.stores) == 1 {
+		w.log, w.store = log, store
 	}
 }
 
