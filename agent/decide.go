@@ -19,6 +19,14 @@ type verdicts struct {
 	delegations []client.Delegation
 }
 
+// verdict is what the decision of one call comes to: events, what may be done once
+// they are in the log, or a delegation whose decision the coordinator writes.
+type verdict struct {
+	events     []session.Payload
+	launch     *launch
+	delegation *client.Delegation
+}
+
 // launch is an allowed call.
 type launch struct {
 	call   session.Call
@@ -37,25 +45,25 @@ func (f Facts) decide(ids []session.CallID) (verdicts, error) {
 		if !ok {
 			return v, fmt.Errorf("call %s is not of the open step", id)
 		}
-		events, l, d, err := f.decideOne(c)
+		one, err := f.decideOne(c)
 		if err != nil {
 			return v, err
 		}
-		switch {
+		switch d := one.delegation; {
 		case d != nil && len(v.events) > 0, d == nil && len(v.delegations) > 0:
 			return v, nil
 		case d != nil:
 			v.delegations = append(v.delegations, *d)
 			child := d.Decision
 			child.Child, child.ChildLink = session.ChildID(f.State.Header.ID, id), &session.Link{}
-			events = []session.Payload{&child}
-		case l != nil:
-			v.launches = append(v.launches, *l)
+			one.events = []session.Payload{&child}
+		case one.launch != nil:
+			v.launches = append(v.launches, *one.launch)
 			fallthrough
 		default:
-			v.events = append(v.events, events...)
+			v.events = append(v.events, one.events...)
 		}
-		for _, p := range events {
+		for _, p := range one.events {
 			if f, err = f.after(p); err != nil {
 				return v, err
 			}
@@ -66,36 +74,36 @@ func (f Facts) decide(ids []session.CallID) (verdicts, error) {
 
 // decideOne decides one call. A call that makes no sense is not decided and is no
 // denial: it is closed as not started.
-func (f Facts) decideOne(c session.Call) ([]session.Payload, *launch, *client.Delegation, error) {
+func (f Facts) decideOne(c session.Call) (verdict, error) {
 	event := f.toolCall(c)
 	t, known := toolOf(c.Name)
 	if !known {
-		return f.notStarted(c, fmt.Sprintf("there is no tool %q; the tools are %v", c.Name, Tools())), nil, nil, nil
+		return verdict{events: f.notStarted(c, fmt.Sprintf("there is no tool %q; the tools are %v", c.Name, Tools()))}, nil
 	}
 	in, err := t.decode(event.Arguments)
 	if err != nil {
-		return f.notStarted(c, err.Error()), nil, nil, nil
+		return verdict{events: f.notStarted(c, err.Error())}, nil
 	}
 	subject := in.subject(c.ID, t, event.Arguments)
 	d, err := policy.Decide(f.State, f.Deployment, subject, Tools())
 	if policy.CodeOf(err) != "" {
-		return f.notStarted(c, err.Error()), nil, nil, nil
+		return verdict{events: f.notStarted(c, err.Error())}, nil
 	}
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("decide call %s: %w", c.ID, err)
+		return verdict{}, fmt.Errorf("decide call %s: %w", c.ID, err)
 	}
 	switch d := d.(type) {
 	case policy.Permit:
 		rec := d.Record()
 		if in.delegate != nil {
-			return nil, nil, &client.Delegation{CallID: c.ID, Spec: in.delegate.DelegateSpec, Decision: rec}, nil
+			return verdict{delegation: &client.Delegation{CallID: c.ID, Spec: in.delegate.DelegateSpec, Decision: rec}}, nil
 		}
-		return []session.Payload{&rec}, &launch{call: c, op: in.op, permit: d}, nil, nil
+		return verdict{events: []session.Payload{&rec}, launch: &launch{call: c, op: in.op, permit: d}}, nil
 	case policy.Denial:
-		return f.denied(c, d), nil, nil, nil
+		return verdict{events: f.denied(c, d)}, nil
 	case policy.Question:
 		events, err := f.unanswered(c, d, subject)
-		return events, nil, nil, err
+		return verdict{events: events}, err
 	}
 	panic("unreachable: a decision is one of three")
 }
@@ -144,15 +152,15 @@ func (f Facts) rerun(ids []session.CallID) (verdicts, error) {
 		if !ok {
 			return v, fmt.Errorf("call %s is not of the open step", id)
 		}
-		_, l, _, err := f.decideOne(c)
+		again, err := f.decideOne(c)
 		if err != nil {
 			return v, err
 		}
-		if l == nil || l.permit.Mode() != c.Mode {
+		if again.launch == nil || again.launch.permit.Mode() != c.Mode {
 			v.events = append(v.events, f.unknown(c))
 			continue
 		}
-		v.launches = append(v.launches, *l)
+		v.launches = append(v.launches, *again.launch)
 	}
 	return v, nil
 }

@@ -11,13 +11,9 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-const (
-	// mostWaits is how many sessions a worker says of why it does not drive them,
-	// the ones that it looked at last.
-	mostWaits = 64
-	// maxWhy bounds each reason: a sign of life is renewed several times a lease.
-	maxWhy = 300
-)
+// mostWaits is how many sessions a worker says of why it does not drive them, the
+// ones that it looked at last.
+const mostWaits = 64
 
 // waits are the reasons why a worker does not drive sessions that it was pointed
 // at. A worker may write no log that is not its own to drive, so it says them with
@@ -32,11 +28,8 @@ type wait struct {
 	until time.Time // when it is looked at again, or by somebody else
 }
 
-// reason is why a session is left, in a bounded number of bytes.
-func reason(why error) string {
-	s := why.Error()
-	return strings.ToValidUTF8(s[:min(len(s), maxWhy)], "")
-}
+// reason is why a session is left, short and as text.
+func reason(why error) string { return client.Shorten(strings.ToValidUTF8(why.Error(), "")) }
 
 // note says why a session waits, until about when.
 func (w *waits) note(id session.ID, why string, until time.Time) {
