@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -330,9 +331,14 @@ func (b *batch) reader() pebble.Reader { return b.b }
 func (b *batch) alarm(a session.Alarm) error {
 	b.alarms = append(b.alarms, a)
 	return b.setJSON(alarmKey(a.Session, a.StreamSeq), storedAlarm{
-		Types: a.Types, Writer: a.Writer, Reason: a.Reason.Error(),
+		Types: a.Types, Reason: text(a.Reason.Error()),
+		Writer: session.Writer{Component: text(a.Writer.Component), Instance: text(a.Writer.Instance), Incarnation: text(a.Writer.Incarnation)},
 	})
 }
+
+// text makes text of what a record claims. JSON writes other bytes in two ways, of
+// which what is stored must be read as one.
+func text(claim string) string { return strings.ToValidUTF8(claim, "\ufffd") }
 
 // storedAlarm is a [session.Alarm] that survives JSON.
 type storedAlarm struct {

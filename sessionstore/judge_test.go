@@ -73,6 +73,23 @@ func TestVoidRecordsChangeNothingAndAreAlarmedOnce(t *testing.T) {
 	}
 }
 
+// Who wrote a void record is only a claim, in bytes of any kind. Its alarm is kept
+// and read all the same (SPEC 1.4).
+func TestAlarmsOfWhatIsNoTextAreKept(t *testing.T) {
+	t.Parallel()
+	tp := newTape(t)
+	id := tp.root()
+	planted := tp.put(session.Address{Session: id, Class: session.ClassTurn}, map[string]string{
+		session.HeaderFormat: "1", session.HeaderWriter: "work\xffer w\xfe1 i1", session.HeaderSeq: "\xff",
+	}, []byte("{\"type\":\"\xff\"}\n"))
+	s := open(t, sessionstore.Config{})
+	apply(t, s, tp.raws)
+	kept, err := s.Alarms(id)
+	if err != nil || len(kept) != 1 || kept[0].StreamSeq != planted.StreamSeq || kept[0].Writer.Incarnation != "i1" || kept[0].Reason == nil {
+		t.Errorf("alarms %v, %v, want one of record %d", kept, err, planted.StreamSeq)
+	}
+}
+
 func TestRecordsPlantedBeforeTheGenesisAreVoid(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{1, 512} {
