@@ -33,7 +33,7 @@ const (
 // patience is how long one round may take, and porcupine after it.
 const patience = time.Minute
 
-// tally is what a run came to. A run that raced too little shows nothing.
+// tally is what a round came to. One that raced too little shows nothing.
 type tally struct {
 	switches, decisions, children, denials, conflicts, overlaps, unknown int
 }
@@ -53,14 +53,12 @@ func TestSPEC4_4_SwitchDelegateAndDecideAreLinearizable(t *testing.T) {
 	t.Parallel()
 	seed := seedOf(t)
 	w := deploy(t, natstest.Start(t), 1)
-	var all tally
 	for round := range rounds(t) {
-		all.add(w.round(seed, uint64(round), onOne, nil))
+		w.round(seed, uint64(round), onOne, nil).atLeast(t, floors(onOne))
 		if t.Failed() {
 			return
 		}
 	}
-	all.atLeast(t, floors(onOne))
 }
 
 // floors are what a round of so many sessions shows at least. The rest of what was
@@ -79,10 +77,9 @@ func TestSPEC4_4_SwitchDelegateAndDecideAreLinearizableThroughLeaderChanges(t *t
 	seed := seedOf(t)
 	cluster := natstest.StartCluster(t)
 	w := deploy(t, cluster, natstest.Nodes)
-	var all tally
-	stepped := 0
 	for round := range rounds(t) {
-		all.add(w.round(seed, uint64(round), onThree, func(rec *recorder, over <-chan struct{}) {
+		stepped := 0
+		w.round(seed, uint64(round), onThree, func(rec *recorder, over <-chan struct{}) {
 			for i := range stepDowns {
 				if !rec.reach((i+1)*onThree*(calls+persons)/(stepDowns+1), over) {
 					return
@@ -90,29 +87,18 @@ func TestSPEC4_4_SwitchDelegateAndDecideAreLinearizableThroughLeaderChanges(t *t
 				cluster.StepDown(t, stream.StreamName(0))
 				stepped++
 			}
-		}))
+		}).atLeast(t, floors(onThree))
+		if stepped < stepDowns {
+			t.Errorf("the leader stepped down %d times, want %d", stepped, stepDowns)
+		}
 		if t.Failed() {
 			return
 		}
 	}
-	if stepped < stepDowns {
-		t.Errorf("the leader stepped down %d times, at least %d", stepped, stepDowns)
-	}
-	all.atLeast(t, floors(onThree))
 }
 
 // stepDowns is how often the leader changes in a round.
 const stepDowns = 3
-
-func (have *tally) add(o tally) {
-	have.switches += o.switches
-	have.decisions += o.decisions
-	have.children += o.children
-	have.denials += o.denials
-	have.conflicts += o.conflicts
-	have.overlaps += o.overlaps
-	have.unknown += o.unknown
-}
 
 // The environment that a longer run is asked for with.
 const (

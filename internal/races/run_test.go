@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/nats-io/nats.go"
 
 	"github.com/entail-fleet/entail/agent"
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/internal/races"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -92,6 +94,14 @@ func (r *recorder) reach(n int, over <-chan struct{}) bool {
 	}
 }
 
+// more is reach for so many from now on.
+func (r *recorder) more(n int, over <-chan struct{}) bool {
+	r.mu.Lock()
+	n += r.done
+	r.mu.Unlock()
+	return r.reach(n, over)
+}
+
 // endingOf says what a caller knows after an error. One that is neither a conflict
 // nor a doubt is none of the race's; what is not known to be a refusal is a doubt.
 func endingOf(err error) (races.Ending, error) {
@@ -131,7 +141,8 @@ type race struct {
 // prepare makes a session, and callers who have folded it and wait.
 func (w *world) prepare(rec *recorder, r *rand.Rand) *race {
 	w.t.Helper()
-	x := &race{world: w, rec: rec, id: w.root(calls), calls: make(chan int, calls), turns: make(chan int, persons)}
+	id, tail := w.root(calls)
+	x := &race{world: w, rec: rec, id: id, calls: make(chan int, calls), turns: make(chan int, persons)}
 	for i := range calls {
 		x.calls <- i
 	}
@@ -143,6 +154,8 @@ func (w *world) prepare(rec *recorder, r *rand.Rand) *race {
 	for i, wk := range w.workers {
 		rep, err := agent.OpenReplica(w.t.Context(), wk.log, x.id, "", nil)
 		w.must(err)
+		// A copy of the stream that answers may be behind the leader.
+		w.must(rep.Refresh(w.t.Context(), tail))
 		if i == 0 {
 			s, _ := rep.State()
 			rec.run(&operation{
@@ -245,7 +258,7 @@ func (x *race) decide(ctx, waits context.Context, w *worker, rep *agent.Replica,
 		call.Wish = &policy.Wish{Sandbox: narrow}
 	}
 	return x.rec.run(op, func() error {
-		if err := rep.Refresh(ctx, 0); err != nil {
+		if err := refresh(ctx, rep); err != nil {
 			return err
 		}
 		s, tail := rep.State()
@@ -271,6 +284,16 @@ func (x *race) decide(ctx, waits context.Context, w *worker, rep *agent.Replica,
 		_, err = w.log.Append(ctx, rep, x.id, c)
 		return err
 	})
+}
+
+// refresh reads on. While nobody leads, a read that nobody answers is tried again.
+func refresh(ctx context.Context, rep *agent.Replica) error {
+	for {
+		err := rep.Refresh(ctx, 0)
+		if !errors.Is(err, nats.ErrNoResponders) || !delay.For(ctx, 10*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 // delegate asks for a child at exactly the tail that its call was decided at.

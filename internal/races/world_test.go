@@ -37,6 +37,13 @@ const (
 // again. What a leader had when it stepped down is never answered.
 const answer = 300 * time.Millisecond
 
+// What a lost server had in hand is never answered either: a worker then asks a
+// coordinator again, and a person stops waiting and never knows.
+const (
+	resend = time.Second
+	giveUp = 5 * time.Second
+)
+
 var head = client.Head{Version: client.APIVersion}
 
 // dialer is a broker, of one server or of three.
@@ -71,7 +78,7 @@ func deploy(t *testing.T, b dialer, replicas int) *world {
 	for i := range workers {
 		name := fmt.Sprintf("w%d", 1+i%2)
 		nc := b.Conn(t, broker.Worker, name)
-		api := client.New(nc, client.Config{Worker: name})
+		api := client.New(nc, client.Config{Worker: name, Try: resend})
 		log, err := stream.New(nc, stream.Config{
 			Replicas: replicas, Timeout: answer, Witness: agent.Witness{Client: api},
 			Writer: session.Writer{Component: "worker", Instance: name, Incarnation: fmt.Sprintf("i%d", i)},
@@ -165,12 +172,12 @@ func (w *world) coordinate(i, replicas int) {
 
 // as is a client of somebody who knows nothing of what was answered before.
 func (w *world) as(person int) *client.Client {
-	return client.New(w.people, client.Config{Token: token(person)})
+	return client.New(w.people, client.Config{Token: token(person), Timeout: giveUp})
 }
 
 // root creates a root and opens a step of so many calls in it, of the two tools in
-// turn.
-func (w *world) root(calls int) session.ID {
+// turn. It returns the tail that the root has then.
+func (w *world) root(calls int) (session.ID, uint64) {
 	w.t.Helper()
 	id, err := session.RootID(ulid.Make().String(), 1)
 	w.must(err)
@@ -193,9 +200,9 @@ func (w *world) root(calls int) session.ID {
 	}
 	rep, err := agent.OpenReplica(w.t.Context(), w.log(), id, "", nil)
 	w.must(err)
-	_, err = w.log().Append(w.t.Context(), rep, id, turnRecord("open a step", step))
+	done, err := w.log().Append(w.t.Context(), rep, id, turnRecord("open a step", step))
 	w.must(err)
-	return id
+	return id, done.StreamSeq
 }
 
 // toolOf is the tool of a step's call: each second one delegates.
