@@ -9,10 +9,12 @@ import (
 	"time"
 )
 
-// The tests of internal/races: on one server, and on three whose leader changes.
+// The tests of internal/races: on one server, on three whose leader steps down, and
+// on three whose leader is cut off or killed.
 const (
 	raceOnOne   = "TestSPEC4_4_SwitchDelegateAndDecideAreLinearizable"
 	raceOnThree = raceOnOne + "ThroughLeaderChanges"
+	raceOnLost  = raceOnOne + "ThroughLostLeaders"
 	racesPkg    = "github.com/entail-fleet/entail/internal/races"
 )
 
@@ -31,15 +33,24 @@ func runRaces(t *testing.T, test string, seed uint64, length time.Duration, args
 }
 
 // TestChaosRacesAreLinearizable races round after round for CHAOS_SECONDS, each in
-// new sessions: the first half on one server, the second on three whose leader
-// steps down three times in every round.
+// new sessions: a fourth of the time on one server, a fourth on three whose leader
+// steps down three times in every round, and half on three whose leader is cut off
+// from its clients and then lost in every round: killed in one, cut off from the
+// other servers in the next.
 func TestChaosRacesAreLinearizable(t *testing.T) {
 	s := seed(t)
 	t.Logf("repeat with: CHAOS_SEED=%d go test -run ChaosRaces ./chaos", s)
-	for _, test := range []string{raceOnOne, raceOnThree} {
-		out, err := runRaces(t, test, s, max(length(t)/2, time.Second))
-		if err != nil || !strings.Contains(out, "--- PASS: "+test) {
-			t.Errorf("%s: %v\n%s", test, err, out)
+	for _, tt := range []struct {
+		test string
+		part time.Duration
+	}{
+		{raceOnOne, length(t) / 4},
+		{raceOnThree, length(t) / 4},
+		{raceOnLost, length(t) / 2},
+	} {
+		out, err := runRaces(t, tt.test, s, max(tt.part, time.Second))
+		if err != nil || !strings.Contains(out, "--- PASS: "+tt.test) {
+			t.Errorf("%s: %v\n%s", tt.test, err, out)
 			continue
 		}
 		t.Log(out)
@@ -55,8 +66,12 @@ func TestChaosRacesNoticeAMissingRule(t *testing.T) {
 		{"mutate_filter", raceOnOne},
 		{"mutate_filter_mixed", raceOnThree},
 		{"mutate_10164", raceOnThree},
+		{"mutate_cas", raceOnLost},
+		{"mutate_filter", raceOnLost},
+		{"mutate_filter_mixed", raceOnLost},
+		{"mutate_10164", raceOnLost},
 	} {
-		t.Run(tt.tag, func(t *testing.T) {
+		t.Run(tt.tag+strings.TrimPrefix(tt.test, raceOnOne), func(t *testing.T) {
 			out, err := runRaces(t, tt.test, seed(t), 0, "-tags", tt.tag)
 			switch {
 			case err == nil:
