@@ -53,6 +53,7 @@ bench: ## print our figures beside the raw library's
 chaos: ## kill and race for CHAOS_SECONDS (20) each, damage a leader, judge the logs
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout $$(( 3 * $(CHAOS_SECONDS) + 900 ))s -run Chaos ./chaos
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run TestDamageOfALeader ./coordinator
+	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run '^TestClusterFaults$$/^F4$$' ./stream
 
 # The default run of internal/scale, with many sessions. docs/limits.md has figures.
 SCALE_SESSIONS ?= 100000

@@ -560,16 +560,19 @@ func clusterHeldDelivery(t *testing.T) {
 	followed.whole(t, 5)
 }
 
-// The leader of the work queue goes down again and again while calls are queued:
-// each is handed out in time, and none that was acknowledged comes again.
+// The leader of the work queue goes down again and again while calls are queued, and
+// then the worker is cut off while one is queued each second: each is handed out in
+// time, and none that was acknowledged comes again.
 func clusterF4(t *testing.T) {
 	const bound = 10 * time.Second
-	downs := rounds(t, 2, 20)
+	downs, seconds := rounds(t, 2, 20), rounds(t, 2, 30)
 	w := newWorld(t)
 	d := w.deployment(t)
 	l, v := w.log(t)
 	id := begin(t, l, v, 1)
-	worker, _ := logOf(t, w.Conn(t, broker.Worker, "w1"), func(c *stream.Config) { c.Silence = time.Second })
+	proxy := natstest.StartProxy(t, clusterOf(t).URL(0))
+	nc := d.ConnURL(t, proxy.URL(), broker.Worker, "w1", nats.IgnoreDiscoveredServers(), nats.PingInterval(100*time.Millisecond))
+	worker, _ := logOf(t, nc, func(c *stream.Config) { c.Silence = time.Second })
 	q, err := worker.Queue(0)
 	if err != nil {
 		t.Fatal(err)
@@ -615,6 +618,27 @@ func clusterF4(t *testing.T) {
 				t.Fatal(err)
 			}
 			take(done.StreamSeq)
+		}
+	}
+	proxy.Drop()
+	var queued []uint64
+	second := time.NewTicker(time.Second)
+	defer second.Stop()
+	for n := range seconds {
+		done, err := l.Append(t.Context(), v, id, nudge(fmt.Sprintf("cut-%d", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		queued = append(queued, done.StreamSeq)
+		<-second.C
+	}
+	if proxy.Caught(natstest.ToServer)+proxy.Caught(natstest.ToClient) == 0 {
+		t.Error("nothing was lost while the worker was cut off")
+	}
+	proxy.Open()
+	for _, seq := range queued {
+		if !taken[seq] {
+			take(seq)
 		}
 	}
 }

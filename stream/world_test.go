@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/internal/natstest"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -123,11 +124,13 @@ func (f *folder) View(ctx context.Context, id session.ID, least uint64) (session
 		return session.View{}, err
 	}
 	// A read may be answered by a copy that is behind the one that took the append.
-	for end := time.Now().Add(10 * time.Second); ; {
+	patient, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
 		if s.tail, err = f.log.Read(ctx, id, s.tail, s.next); err != nil {
 			return session.View{}, err
 		}
-		if s.chain.Tail() >= least || s.chain.Halted() != nil || time.Now().After(end) {
+		if s.chain.Tail() >= least || s.chain.Halted() != nil || !delay.For(patient, time.Millisecond) {
 			break
 		}
 	}
