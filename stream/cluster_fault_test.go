@@ -18,6 +18,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/internal/natstest"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -571,33 +572,34 @@ func clusterF4(t *testing.T) {
 	l, v := w.log(t)
 	id := begin(t, l, v, 1)
 	proxy := natstest.StartProxy(t, clusterOf(t).URL(0))
-	nc := d.ConnURL(t, proxy.URL(), broker.Worker, "w1", nats.IgnoreDiscoveredServers(), nats.PingInterval(100*time.Millisecond))
+	// A server that says nothing is left, and asked again, sooner than by a fleet.
+	nc := d.ConnURL(t, proxy.URL(), broker.Worker, "w1", nats.IgnoreDiscoveredServers(),
+		nats.PingInterval(100*time.Millisecond), nats.Timeout(time.Second), nats.ReconnectWait(50*time.Millisecond))
 	worker, _ := logOf(t, nc, func(c *stream.Config) { c.Silence = time.Second })
 	q, err := worker.Queue(0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken := map[uint64]bool{} // acknowledged
+	came, taken := map[uint64]bool{}, map[uint64]bool{} // handed out, and acknowledged
 	take := func(want uint64) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), bound)
 		defer cancel()
-		for {
+		for !came[want] {
 			h, err := q.Next(ctx)
 			if ctx.Err() != nil {
 				t.Fatalf("the hint at %d was not handed out in %v: %v", want, bound, err)
 			}
 			if err != nil {
-				continue // as a worker does: what failed may pass
+				delay.For(ctx, 10*time.Millisecond) // as a worker does: what failed may pass
+				continue
 			}
 			if taken[h.StreamSeq] {
 				t.Errorf("the hint at %d came again after its acknowledgement", h.StreamSeq)
 			}
 			// One whose acknowledgement is in doubt may come again or not.
 			taken[h.StreamSeq] = h.Ack(ctx) == nil
-			if h.StreamSeq == want {
-				return
-			}
+			came[h.StreamSeq] = true
 		}
 	}
 	take(1)
@@ -637,8 +639,6 @@ func clusterF4(t *testing.T) {
 	}
 	proxy.Open()
 	for _, seq := range queued {
-		if !taken[seq] {
-			take(seq)
-		}
+		take(seq)
 	}
 }

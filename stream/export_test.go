@@ -69,6 +69,9 @@ func Answered(reply *nats.Msg) (r session.Raw, last, end bool, err error) {
 	return m.any(), m.behind == 0, false, nil
 }
 
+// ErrNoAnswer is a read that is tried again.
+var ErrNoAnswer = errNoAnswer
+
 // ReadGet is how a leader's answer to a get is read.
 func ReadGet(data []byte) (session.Raw, error) {
 	m, err := readGet(data)

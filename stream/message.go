@@ -283,8 +283,8 @@ func answered(reply *nats.Msg) (m message, end bool, err error) {
 		switch status := reply.Header.Get("Status"); status {
 		case "204", "404":
 			return message{}, true, nil
-		case "503":
-			return message{}, false, nats.ErrNoResponders
+		case "503": // nobody serves the stream: its leader was lost
+			return message{}, false, fmt.Errorf("%w: %w", errNoAnswer, nats.ErrNoResponders)
 		default:
 			return message{}, false, fmt.Errorf("status %q: %s", status, reply.Header.Get("Description"))
 		}

@@ -169,6 +169,16 @@ func TestStoredHeadersAreNoServersAnswer(t *testing.T) {
 	}
 }
 
+// After a leader is lost there is a moment in which nobody serves a stream. What is
+// read then is tried again, like a request that is lost.
+func TestNobodyWhoServesIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	_, _, _, err := stream.Answered(&nats.Msg{Header: nats.Header{"Status": {"503"}}})
+	if !errors.Is(err, stream.ErrNoAnswer) || !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("got %v, want %v and %v", err, stream.ErrNoAnswer, nats.ErrNoResponders)
+	}
+}
+
 // A message outside every space is in no log, but it has its place in the stream;
 // one inside a space that no record can be is the session's to judge.
 func TestForeignSubjects(t *testing.T) {

@@ -9,11 +9,9 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/nats-io/nats.go"
 
 	"github.com/entail-fleet/entail/agent"
 	"github.com/entail-fleet/entail/client"
-	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/internal/races"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -258,7 +256,7 @@ func (x *race) decide(ctx, waits context.Context, w *worker, rep *agent.Replica,
 		call.Wish = &policy.Wish{Sandbox: narrow}
 	}
 	return x.rec.run(op, func() error {
-		if err := refresh(ctx, rep); err != nil {
+		if err := rep.Refresh(ctx, 0); err != nil {
 			return err
 		}
 		s, tail := rep.State()
@@ -284,16 +282,6 @@ func (x *race) decide(ctx, waits context.Context, w *worker, rep *agent.Replica,
 		_, err = w.log.Append(ctx, rep, x.id, c)
 		return err
 	})
-}
-
-// refresh reads on. While nobody leads, a read that nobody answers is tried again.
-func refresh(ctx context.Context, rep *agent.Replica) error {
-	for {
-		err := rep.Refresh(ctx, 0)
-		if !errors.Is(err, nats.ErrNoResponders) || !delay.For(ctx, 10*time.Millisecond) {
-			return err
-		}
-	}
 }
 
 // delegate asks for a child at exactly the tail that its call was decided at.
