@@ -33,24 +33,15 @@ func runRaces(t *testing.T, test string, seed uint64, length time.Duration, args
 }
 
 // TestChaosRacesAreLinearizable races round after round for CHAOS_SECONDS, each in
-// new sessions: a fourth of the time on one server, a fourth on three whose leader
-// steps down three times in every round, and half on three whose leader is cut off
-// from its clients and then lost in every round: killed in one, cut off from the
-// other servers in the next.
+// new sessions: the first half on one server, the second on three whose leader
+// steps down three times in every round.
 func TestChaosRacesAreLinearizable(t *testing.T) {
 	s := seed(t)
 	t.Logf("repeat with: CHAOS_SEED=%d go test -run ChaosRaces ./chaos", s)
-	for _, tt := range []struct {
-		test string
-		part time.Duration
-	}{
-		{raceOnOne, length(t) / 4},
-		{raceOnThree, length(t) / 4},
-		{raceOnLost, length(t) / 2},
-	} {
-		out, err := runRaces(t, tt.test, s, max(tt.part, time.Second))
-		if err != nil || !strings.Contains(out, "--- PASS: "+tt.test) {
-			t.Errorf("%s: %v\n%s", tt.test, err, out)
+	for _, test := range []string{raceOnOne, raceOnThree} {
+		out, err := runRaces(t, test, s, max(length(t)/2, time.Second))
+		if err != nil || !strings.Contains(out, "--- PASS: "+test) {
+			t.Errorf("%s: %v\n%s", test, err, out)
 			continue
 		}
 		t.Log(out)

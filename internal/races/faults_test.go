@@ -161,6 +161,12 @@ func TestSPEC4_4_SwitchDelegateAndDecideAreLinearizableThroughLostLeaders(t *tes
 		await(t, "every server back", func() bool { return cluster.whole(t) })
 		struck, changes := 0, 0
 		w.round(seed, uint64(round), onThree, func(rec *recorder, over <-chan struct{}) {
+			// A leader that was cut off answers for a moment from what it had. What
+			// came of the round is read when all servers agree.
+			defer func() {
+				<-over
+				await(t, "every server back", func() bool { return cluster.whole(t) })
+			}()
 			for _, f := range plan {
 				if !rec.more(onThree*(workers+people), over) {
 					return
