@@ -22,16 +22,19 @@ import (
 // refused; the mode that needs no fence must go on.
 func TestFailClosed(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]sandbox.Config{
-		"no landlock":            sandbox.Config{}.WithMaxABI(-1),
-		"landlock ABI too old":   sandbox.Config{}.WithMaxABI(2),
-		"no launcher in program": sandbox.Config{}.WithLauncher("/bin/true"),
-		"no program":             sandbox.Config{}.WithLauncher("/nowhere"),
+	for name, tt := range map[string]struct {
+		cfg    sandbox.Config
+		starts bool // whether a call without a fence can be started
+	}{
+		"no landlock":            {sandbox.Config{}.WithMaxABI(-1), true},
+		"landlock ABI too old":   {sandbox.Config{}.WithMaxABI(2), true},
+		"no launcher in program": {sandbox.Config{}.WithLauncher("/bin/true"), false},
+		"no program":             {sandbox.Config{}.WithLauncher("/nowhere"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			root := t.TempDir()
-			r, err := sandbox.New(cfg)
+			r, err := sandbox.New(tt.cfg)
 			if !errors.Is(err, sandbox.ErrUnavailable) {
 				t.Fatalf("New: got %v, want %v", err, sandbox.ErrUnavailable)
 			}
@@ -59,8 +62,12 @@ func TestFailClosed(t *testing.T) {
 			if got := snapshotNames(t, root); len(got) > 0 {
 				t.Errorf("something ran: %v", got)
 			}
-			if !strings.HasPrefix(name, "no launcher") && name != "no program" {
+			if tt.starts {
 				wantDone(t, perform(t, ws, session.DangerFullAccess, shell("echo x >f")))
+				return
+			}
+			if _, err := ws.Perform(t.Context(), session.DangerFullAccess, shell("echo x >f"), nil); !errors.Is(err, sandbox.ErrNotStarted) {
+				t.Errorf("a call without a fence: got %v, want %v", err, sandbox.ErrNotStarted)
 			}
 		})
 	}

@@ -12,14 +12,26 @@ import (
 
 // The codes a Result can carry.
 const (
-	CodeDenied      = wire.CodeDenied
-	CodeNotRegular  = wire.CodeNotRegular
+	// CodeDenied says that the fence refused the effect.
+	CodeDenied = wire.CodeDenied
+	// CodeNotRegular says that the path is no ordinary file: a directory, a
+	// FIFO, a socket, a device, or a file of procfs or sysfs.
+	CodeNotRegular = wire.CodeNotRegular
+	// CodeUnavailable says that the host could not confine the call, which was
+	// therefore not run.
 	CodeUnavailable = wire.CodeUnavailable
-	CodeNotFound    = wire.CodeNotFound
-	CodeNoMatch     = wire.CodeNoMatch
-	CodeAmbiguous   = wire.CodeAmbiguous
-	CodeInvalid     = wire.CodeInvalid
-	CodeFailed      = wire.CodeFailed
+	// CodeNotFound says that a path names nothing.
+	CodeNotFound = wire.CodeNotFound
+	// CodeNoMatch says that an edit's old text does not occur in the file.
+	CodeNoMatch = wire.CodeNoMatch
+	// CodeAmbiguous says that an edit's old text occurs more than once.
+	CodeAmbiguous = wire.CodeAmbiguous
+	// CodeInvalid says that an argument makes no sense: an empty path, a
+	// pattern that does not parse.
+	CodeInvalid = wire.CodeInvalid
+	// CodeFailed says that the operating system refused for a reason that has
+	// nothing to do with the fence: a full disk, an unreadable directory.
+	CodeFailed = wire.CodeFailed
 )
 
 var (

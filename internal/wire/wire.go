@@ -109,27 +109,15 @@ type Performance struct {
 	Truncated bool
 }
 
-// The codes a call's result can carry. They are written to session logs, so they
-// are append-only.
+// The codes a call's result can carry. Package sandbox says what each means. They
+// are written to session logs, so they are append-only.
 const (
-	// CodeDenied says that the fence refused the effect.
-	CodeDenied = "FS_SANDBOX_DENIED"
-	// CodeNotRegular says that the path is no ordinary file: a directory, a
-	// FIFO, a socket, a device, or a file of procfs or sysfs.
-	CodeNotRegular = "FS_NOT_REGULAR_FILE"
-	// CodeUnavailable says that the host could not confine the call, which was
-	// therefore not run.
+	CodeDenied      = "FS_SANDBOX_DENIED"
+	CodeNotRegular  = "FS_NOT_REGULAR_FILE"
 	CodeUnavailable = "SANDBOX_UNAVAILABLE"
-	// CodeNotFound says that a path names nothing.
-	CodeNotFound = "FS_NOT_FOUND"
-	// CodeNoMatch says that an edit's old text does not occur in the file.
-	CodeNoMatch = "FS_NO_MATCH"
-	// CodeAmbiguous says that an edit's old text occurs more than once.
-	CodeAmbiguous = "FS_AMBIGUOUS_MATCH"
-	// CodeInvalid says that an argument makes no sense: an empty path, a
-	// pattern that does not parse.
-	CodeInvalid = "FS_INVALID_ARGUMENT"
-	// CodeFailed says that the operating system refused for a reason that has
-	// nothing to do with the fence: a full disk, an unreadable directory.
-	CodeFailed = "FS_FAILED"
+	CodeNotFound    = "FS_NOT_FOUND"
+	CodeNoMatch     = "FS_NO_MATCH"
+	CodeAmbiguous   = "FS_AMBIGUOUS_MATCH"
+	CodeInvalid     = "FS_INVALID_ARGUMENT"
+	CodeFailed      = "FS_FAILED"
 )
