@@ -121,15 +121,17 @@ func (a Alive) Drives(id session.ID, epoch uint64) bool {
 	return slices.Contains(a.Claims, AliveClaim{Session: id, Epoch: epoch})
 }
 
-// ReadAlive decodes what the liveness bucket holds, by worker. What cannot be read,
-// or is not its own worker's, lists nothing.
+// ReadAlive decodes what the liveness bucket holds, by worker. A worker whose value
+// cannot be read, or is not its own, is there all the same: it drives nothing that
+// anybody could know of, and has confirmed nothing.
 func ReadAlive(values map[string][]byte) map[string]Alive {
 	all := make(map[string]Alive, len(values))
 	for worker, value := range values {
 		var a Alive
-		if json.Unmarshal(value, &a) == nil && a.Worker == worker {
-			all[worker] = a
+		if json.Unmarshal(value, &a) != nil || a.Worker != worker {
+			a = Alive{Worker: worker}
 		}
+		all[worker] = a
 	}
 	return all
 }

@@ -41,6 +41,12 @@ func TestSPEC2_1_AChangeWaitsByTheLeaseOfTheWorker(t *testing.T) {
 			t.Errorf("%s: behind %v, may decide %t; want %t, %t", tt.name, names, decide, tt.behind, tt.decide)
 		}
 	}
+	for _, value := range []string{"", "{", `{"worker":"w2","lease":"1s","revision":7}`} {
+		names, decide := behind(client.ReadAlive(map[string][]byte{"w1": []byte(value)}), revision, time.Hour)
+		if !slices.Equal(names, []string{"w1"}) || !decide {
+			t.Errorf("of a worker that says %q: behind %v, may decide %t; want that it may", value, names, decide)
+		}
+	}
 	names, decide := behind(map[string]client.Alive{"w2": {Lease: 1}, "w1": {Lease: lease}, "w3": {Revision: revision}}, revision, time.Second)
 	if !slices.Equal(names, []string{"w1", "w2"}) || !decide {
 		t.Errorf("behind %v, may decide %t; want w1, which may, and w2", names, decide)
