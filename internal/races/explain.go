@@ -39,11 +39,11 @@ func (s Spec) Explain(history []porcupine.Operation) []string {
 			out = append(out, fmt.Sprintf("ended before what it stands behind began: %s, behind %s", at(op), at(wrote[i-1])))
 		}
 		now := states[len(states)-1]
-		next := s.step(now, as[Input](op.Input), as[Output](op.Output))
-		if len(next) == 0 {
+		next, ok := s.step(now, as[Input](op.Input), as[Output](op.Output))
+		if !ok {
 			return append(out, fmt.Sprintf("does not follow %+v: %s; it should write %+v", now, at(op), s.write(now, as[Input](op.Input))))
 		}
-		states = append(states, next[0])
+		states = append(states, next)
 	}
 	for _, op := range held {
 		if !s.heldAt(op, wrote, states) {

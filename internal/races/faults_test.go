@@ -153,7 +153,8 @@ func TestSPEC4_4_SwitchDelegateAndDecideAreLinearizableThroughLostLeaders(t *tes
 	cluster := startGated(t)
 	w := deploy(t, cluster, natstest.Nodes)
 	least := floors(onThree)
-	least.switches = persons / 4 * onThree // those that wait for a lost server are of unknown outcome
+	// Those that wait for a lost server are of unknown outcome.
+	least.switches, least.denials = persons/4*onThree, 0
 	for round := range rounds(t) {
 		r := rand.New(rand.NewPCG(seed, uint64(round)))
 		// The first round of a run kills, and each fault comes up soon.

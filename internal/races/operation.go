@@ -71,7 +71,7 @@ const (
 	Done Ending = iota + 1
 	// Refused was told that nothing was written.
 	Refused
-	// Unknown may have been written, now or later.
+	// Unknown may have been written.
 	Unknown
 )
 
@@ -84,6 +84,9 @@ type Output struct {
 	// does.
 	Record *Record
 }
+
+// nothing reports whether an operation neither wrote nor was acknowledged.
+func (o Output) nothing() bool { return o.Record == nil && o.Ending != Done }
 
 // Record is what an operation wrote, as it was read back from the raw stream.
 type Record struct {

@@ -224,9 +224,13 @@ var wishes = []races.Event{
 func (x *race) work(ctx context.Context, w *worker, rep *agent.Replica, r *rand.Rand) {
 	me := x.rec.client()
 	for i := range x.calls {
+		// Every second delegation asks for a mode, and most of those for one that is
+		// wider than most parents have.
 		narrow := session.SandboxMode("")
-		if r.IntN(3) == 0 {
-			narrow = session.SandboxModes()[r.IntN(3)]
+		if r.IntN(2) == 0 {
+			narrow = []session.SandboxMode{
+				session.ReadOnly, session.WorkspaceWrite, session.DangerFullAccess, session.DangerFullAccess,
+			}[r.IntN(4)]
 		}
 		for {
 			waits, leave := x.waits(ctx, r)

@@ -37,13 +37,19 @@ var bundles = []struct {
 	{session.PresetFullAccess, session.DangerFullAccess, session.Never},
 }
 
-// Model is the specification as porcupine reads it: one session at a time, whose
-// state is a set where it is not known whether an operation took place.
+// Model is the specification as porcupine reads it, one session at a time. What
+// stands in the stream is read back when all is over, so of an operation that was
+// not acknowledged it is known whether it took place. One that did not fits into
+// any order; it is left out, because looking for its place takes time that grows
+// without bound.
 func (s Spec) Model() porcupine.Model {
-	m := porcupine.NondeterministicModel{
+	return porcupine.Model{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
 			parts := map[session.ID][]porcupine.Operation{}
 			for _, op := range history {
+				if as[Output](op.Output).nothing() {
+					continue
+				}
 				id := as[Input](op.Input).Session
 				parts[id] = append(parts[id], op)
 			}
@@ -58,19 +64,15 @@ func (s Spec) Model() porcupine.Model {
 			}
 			return out
 		},
-		Init: func() []any { return []any{State{}} },
-		Step: func(state, input, output any) []any {
-			var out []any
-			for _, next := range s.step(as[State](state), as[Input](input), as[Output](output)) {
-				out = append(out, next)
-			}
-			return out
+		Init: func() any { return State{} },
+		Step: func(state, input, output any) (bool, any) {
+			next, ok := s.step(as[State](state), as[Input](input), as[Output](output))
+			return ok, next
 		},
 		Hash:              func(state any) uint64 { return uint64(as[State](state).Next) },
 		DescribeOperation: func(input, output any) string { return describe(as[Input](input), as[Output](output)) },
 		DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
 	}
-	return m.ToModel()
 }
 
 // as is a value of a history, whose types are the model's.
@@ -82,35 +84,22 @@ func as[T any](v any) T {
 	return t
 }
 
-// step returns the states that a session may be in after an operation that ended
-// so, none if it cannot have ended so here.
-func (s Spec) step(at State, in Input, out Output) []State {
-	if in.Kind == Begin {
-		if at != (State{}) {
-			return nil
-		}
-		return []State{out.Start}
-	}
-	if out.Ending == Refused {
-		// Nothing was read: a refusal fits any state, and writes nothing.
-		if out.Record != nil {
-			return nil
-		}
-		return []State{at}
+// step returns the state that a session is in after an operation that ended so. It
+// reports whether it can have ended so here.
+func (s Spec) step(at State, in Input, out Output) (State, bool) {
+	switch {
+	case in.Kind == Begin:
+		return out.Start, at == (State{})
+	case out.nothing():
+		return at, true
+	case out.Ending == Refused:
+		return at, false // nothing is written of what was refused
 	}
 	want := s.write(at, in)
-	after := at.after(want)
-	switch {
-	case out.Record != nil && want.Events > 0 && equal(*out.Record, want):
-		return []State{after}
-	case out.Record != nil:
-		return nil
-	case want.Events == 0:
-		return []State{at} // what was asked for holds already
-	case out.Ending == Unknown:
-		return []State{at, after}
+	if out.Record == nil {
+		return at, want.Events == 0 // what was asked for holds already
 	}
-	return nil // acknowledged, and not in the stream
+	return at.after(want), want.Events > 0 && equal(*out.Record, want)
 }
 
 // equal reports whether a record is what it should be. Where it stands in the
