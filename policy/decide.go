@@ -53,7 +53,7 @@ func Decide(s session.State, d Deployment, c Call, tools []string) (Decision, er
 	if c.Escalate != "" {
 		return r.escalate(&s, d.Composition), nil
 	}
-	return Permit{session: s.Header.ID, record: r.record(session.Allow, r.effective.Sandbox, session.StagePolicy)}, nil
+	return r.permit(&s, r.record(session.Allow, r.effective.Sandbox, session.StagePolicy)), nil
 }
 
 // effects reports whether the call is of the kind that a reviewer judges
@@ -74,13 +74,14 @@ type ruling struct {
 	call      Call
 	effective Effective
 	shared    session.ToolDecision
+	terms     Confinement
 }
 
 func newRuling(s *session.State, d *Deployment, c Call) ruling {
 	e := effective(&s.Knobs, d)
 	r := ruling{call: c, effective: e, shared: session.ToolDecision{
 		CallID: c.ID, Basis: e.Basis, Revision: d.Revision, Settings: d.Hash,
-	}}
+	}, terms: d.Confinement}
 	if c.Wish != nil {
 		defaults := d.Defaults
 		r.shared.Defaults = &defaults
@@ -93,6 +94,15 @@ func (r ruling) record(v session.Verdict, mode session.SandboxMode, by session.S
 	rec := r.shared
 	rec.Verdict, rec.Mode, rec.By = v, mode, by
 	return rec
+}
+
+// permit allows what rec says, on the deployment's terms. A delegation has no
+// effect that a network would matter to.
+func (r ruling) permit(s *session.State, rec session.ToolDecision) Permit {
+	if r.call.Wish == nil {
+		rec.Network = r.terms.Network.Of(rec.Mode)
+	}
+	return Permit{session: s.Header.ID, record: rec, terms: r.terms}
 }
 
 func (r ruling) deny(by session.Stage, code, reason string) Denial {
@@ -158,7 +168,7 @@ func (r ruling) answered(s *session.State) Decision {
 	}
 	rec := r.record(session.Allow, q.Mode, session.StageApproval)
 	rec.Grant = q.ID
-	return Permit{session: s.Header.ID, record: rec}
+	return r.permit(s, rec)
 }
 
 // unasked denies an escalation that nobody is asked about, and logs the question

@@ -18,6 +18,7 @@ type Decision interface {
 type Permit struct {
 	session session.ID
 	record  session.ToolDecision
+	terms   Confinement
 }
 
 // Sealed reports whether p came from this package. Whoever acts on a permit
@@ -28,6 +29,12 @@ func (p Permit) Sealed() bool {
 
 // Mode is the widest the call may be.
 func (p Permit) Mode() session.SandboxMode { return p.record.Mode }
+
+// Network is what the call may reach.
+func (p Permit) Network() session.Network { return p.record.Network }
+
+// Terms are the deployment's, as they were when the call was decided.
+func (p Permit) Terms() Confinement { return p.terms }
 
 // Session is the session whose call is permitted.
 func (p Permit) Session() session.ID { return p.session }

@@ -23,6 +23,7 @@ type Settings struct {
 	Composition Composition      `json:"composition"`
 	Caps        Caps             `json:"caps"`
 	Reviewer    Reviewer         `json:"reviewer"`
+	Confinement Confinement      `json:"confinement"`
 	// Lease is how long a claim outlives its worker's last sign of life.
 	Lease Duration `json:"lease"`
 	// By and At say who made this revision, and when, in milliseconds.
@@ -110,6 +111,7 @@ func DefaultSettings() Settings {
 		Composition: Composition{Sandbox: true, Approvals: true, Presets: true},
 		Caps:        Caps{Depth: 3, Live: 8, Tree: 256, Inbox: 256},
 		Reviewer:    NoReviewer,
+		Confinement: DefaultConfinement(),
 		Lease:       Duration(30 * time.Second),
 	}
 }

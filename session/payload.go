@@ -304,6 +304,7 @@ type ToolDecision struct {
 	CallID    CallID      `json:"callId"`
 	Verdict   Verdict     `json:"verdict"`
 	Mode      SandboxMode `json:"mode"`
+	Network   Network     `json:"network,omitempty"` // of what is allowed
 	Basis     Basis       `json:"basis"`
 	By        Stage       `json:"by"`
 	Reason    string      `json:"reason,omitempty"`
@@ -351,6 +352,8 @@ type ToolResult struct {
 	Code    string `json:"code,omitempty"`
 	Denied  bool   `json:"denied,omitempty"`
 	Child   ID     `json:"child,omitempty"`
+	// Effect is of a call that a sandbox ran.
+	Effect *Effect `json:"effect,omitempty"`
 	Extent
 }
 
