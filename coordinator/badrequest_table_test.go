@@ -183,7 +183,8 @@ func (w *badWorld) decisions() map[string][]refusal {
 	}
 	return map[string][]refusal{
 		"decision.callId": {invalid("1.1.5", `decision of call "1.1.5"`)}, "decision.verdict": other("deny", "ask", "wide", ""), "decision.mode": other("danger-full-access", "wide", ""),
-		"sandbox.value": other("danger-full-access", ""), "approval.value": other("never", ""), "preset.value": other("auto", ""),
+		"decision.network": other("allow", "deny", "wide"), // a delegation has none
+		"sandbox.value":    other("danger-full-access", ""), "approval.value": other("never", ""), "preset.value": other("auto", ""),
 		"sandbox.seq": other(0), "approval.seq": other(0), "preset.seq": other(0), "decision.settings": other("", "abc"),
 		"decision.revision": {{0, client.CodePrecondition, []string{"revision (0, now 1)"}}, {9, client.CodeConflict, []string{"revision 1, the decision 9", "ask again"}}},
 		"by":                {invalid("wide", `"wide"`), invalid("", `""`)},

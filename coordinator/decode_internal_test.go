@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
 )
 
 // A request that is taken means the same when it is written again, and nothing stands
@@ -78,4 +82,53 @@ func FuzzEditSettings(f *testing.F) {
 			t.Errorf("setting %q to %s changes who, when or the version: %+v", path, value, s)
 		}
 	})
+}
+
+// A setting can be set where what is stored is older than the setting, and all
+// that was stored stays.
+func TestEditAddsToOlderSettings(t *testing.T) {
+	t.Parallel()
+	want := policy.DefaultSettings()
+	want.Caps.Depth = 2
+	stored, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]json.RawMessage
+	if err := json.Unmarshal(stored, &tree); err != nil {
+		t.Fatal(err)
+	}
+	delete(tree, "confinement")
+	older, err := json.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := edit(older, "confinement.require", []byte(`"uid"`))
+	want.Confinement.Require = session.TierUID
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("the settings are (-want +got), %v:\n%s", err, diff)
+	}
+}
+
+// A section is given whole: what is left out of it would be set to its default, or
+// to nothing, and nobody has asked for that.
+func TestEditRefusesHalfASection(t *testing.T) {
+	t.Parallel()
+	stored, err := policy.DefaultSettings().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ path, value, says string }{
+		{"confinement.network", `{"read-only":"deny"}`, `"confinement.network.workspace-write"`},
+		{"confinement.network", `{}`, `"confinement.network.read-only"`},
+		{"confinement", `{"require":"uid","network":{"read-only":"deny"},"uids":{"first":1000,"count":1},"fullAccessAs":"tree","limits":{}}`, `"confinement.limits.cpu"`},
+		{"composition", `{"sandbox":true,"approvals":true}`, `"composition.presets"`},
+	} {
+		if s, err := edit(stored, tt.path, []byte(tt.value)); err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s = %s comes to %+v, %v, want an error that names %s", tt.path, tt.value, s, err, tt.says)
+		}
+	}
+	if _, err := edit(stored, "confinement.network", []byte(`{"read-only":"loopback","workspace-write":"deny"}`)); err != nil {
+		t.Errorf("a whole section: %v", err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,17 +100,23 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	if s := strings.Split(path, "."); slices.Contains([]string{"version", "by", "at"}, s[0]) {
 		return policy.Settings{}, invalid("setting %q cannot be set by hand: `entail config get` lists those that can", path)
 	}
-	var tree map[string]any
-	if err := json.Unmarshal(stored, &tree); err != nil {
-		return policy.Settings{}, fmt.Errorf("read settings: %w", err)
+	tree, err := settingsTree(stored)
+	if err != nil {
+		return policy.Settings{}, err
 	}
 	var v any
 	if err := json.Unmarshal(value, &v); err != nil {
 		return policy.Settings{}, invalid("value of %q is not JSON: %v", path, err)
 	}
-	if err := setPath(tree, strings.Split(path, "."), v); err != nil {
+	keys := strings.Split(path, ".")
+	holder, last := holderOf(tree, keys), keys[len(keys)-1]
+	if holder == nil {
 		return policy.Settings{}, invalid("unknown setting %q: `entail config get` lists them", path)
 	}
+	if m := leftOut(holder[last], v); m != "" {
+		return policy.Settings{}, invalid("set %q to %s: it leaves out %q: give it whole, or set %q alone; `entail config get` shows what is there", path, value, m, path+"."+m)
+	}
+	holder[last] = v
 	edited, err := json.Marshal(tree)
 	if err != nil {
 		return policy.Settings{}, fmt.Errorf("write settings: %w", err)
@@ -125,23 +132,52 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 	return s, nil
 }
 
-var errNoPath = errors.New("no such path")
-
-// setPath replaces a value that is there; it adds none.
-func setPath(tree map[string]any, path []string, v any) error {
-	old, ok := tree[path[0]]
-	if !ok {
-		return errNoPath
+// settingsTree is the JSON of stored settings with what they leave to the defaults.
+func settingsTree(stored []byte) (tree map[string]any, err error) {
+	s, err := policy.ParseSettings(stored)
+	if err != nil {
+		return nil, err
 	}
-	if len(path) == 1 {
-		tree[path[0]] = v
+	whole, err := s.Encode()
+	if err == nil {
+		err = json.Unmarshal(whole, &tree)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read settings: %w", err)
+	}
+	return tree, nil
+}
+
+// holderOf finds the object that has the last of the keys, or nil.
+func holderOf(tree map[string]any, keys []string) map[string]any {
+	value, ok := tree[keys[0]]
+	if !ok {
 		return nil
 	}
-	below, ok := old.(map[string]any)
-	if !ok {
-		return errNoPath
+	if len(keys) == 1 {
+		return tree
 	}
-	return setPath(below, path[1:], v)
+	below, _ := value.(map[string]any)
+	return holderOf(below, keys[1:])
+}
+
+// leftOut names a member that the old value has and the new one has not. It would
+// read as its default or as nothing, and nobody has asked for that.
+func leftOut(old, v any) string {
+	was, section := old.(map[string]any)
+	now, ok := v.(map[string]any)
+	if !section || !ok {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		if _, ok := now[name]; !ok {
+			return name
+		}
+		if deep := leftOut(was[name], now[name]); deep != "" {
+			return name + "." + deep
+		}
+	}
+	return ""
 }
 
 func (c *Coordinator) configHistory(ctx context.Context, _ caller, _ client.Head) (*client.ConfigHistoryReply, *client.Position, error) {

@@ -56,7 +56,7 @@ func (o Order) decide(s session.State, d policy.Deployment) error {
 	case policy.Permit:
 		have := o.Decision
 		want := v.Record()
-		if have.Verdict != want.Verdict || have.Mode != want.Mode || !have.Basis.Equal(want.Basis) ||
+		if have.Verdict != want.Verdict || have.Mode != want.Mode || have.Network != want.Network || !have.Basis.Equal(want.Basis) ||
 			have.Revision != want.Revision || have.Settings != want.Settings {
 			return missed("call %s was decided on another basis or revision (%d, now %d)", o.CallID, have.Revision, want.Revision)
 		}

@@ -1,6 +1,12 @@
 package policy
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/entail-fleet/entail/session"
@@ -50,6 +56,13 @@ type UIDRange struct {
 	Count uint32 `json:"count"`
 }
 
+// Of is the user of a session's tree: the same for every session of it, on every
+// worker, from the root's id alone.
+func (r UIDRange) Of(id session.ID) uint32 {
+	sum := sha256.Sum256([]byte(id.Root()))
+	return r.First + uint32(binary.BigEndian.Uint64(sum[:8])%uint64(r.Count)) //nolint:gosec // below Count
+}
+
 // FullAccessUser names a user for danger-full-access calls.
 type FullAccessUser string
 
@@ -82,4 +95,74 @@ func DefaultConfinement() Confinement {
 			FileSize: 1 << 30, OpenFiles: 1024, Output: 256 << 20, Processes: 512,
 		},
 	}
+}
+
+// User ids that are no tree's to have. Below minUID are the system's own users; the
+// kernel shows files of users it cannot name as nobody's; the last is no user.
+const (
+	minUID    = 1000
+	nobodyUID = 65534
+	noUID     = math.MaxUint32
+)
+
+// The least that a limit may be, if there is one. Below it a call fails for a
+// reason that has nothing to do with what it does, and whoever set it meant another
+// unit.
+const (
+	minCPU       = time.Second // the kernel counts whole seconds
+	minFileSize  = 1 << 20     // a file that one call of the write tool may hold
+	minOpenFiles = 64          // a shell, its pipes and a compiler
+	minOutput    = 64 << 10    // what a model is shown of each call
+	minProcesses = 16          // threads count, and a tool written in Go has some
+)
+
+func (c Confinement) validate() error {
+	switch {
+	case !slices.Contains(session.Tiers(), c.Require):
+		return fmt.Errorf("require %q is not one of %v", c.Require, session.Tiers())
+	case !c.Network.ReadOnly.Valid() || !c.Network.WorkspaceWrite.Valid():
+		return fmt.Errorf("network %q under read-only and %q under workspace-write: each is one of %v",
+			c.Network.ReadOnly, c.Network.WorkspaceWrite, session.Networks())
+	case c.FullAccessAs != AsTree && c.FullAccessAs != AsWorker:
+		return fmt.Errorf("fullAccessAs %q is neither %q nor %q", c.FullAccessAs, AsTree, AsWorker)
+	}
+	return errors.Join(c.UIDs.validate(), c.Limits.validate())
+}
+
+func (r UIDRange) validate() error {
+	first, end := uint64(r.First), uint64(r.First)+uint64(r.Count)
+	switch {
+	case r.Count == 0:
+		return errors.New("uids: a count of 0 leaves no user for any tree")
+	case first < minUID:
+		return fmt.Errorf("uids: first %d is below %d, where the system's own users are", r.First, minUID)
+	case first <= nobodyUID && nobodyUID < end:
+		return fmt.Errorf("uids: %d users from %d on include %d, which is nobody", r.Count, r.First, nobodyUID)
+	case end > noUID:
+		return fmt.Errorf("uids: %d users from %d on go beyond %d, the last there is", r.Count, r.First, uint32(noUID-1))
+	}
+	return nil
+}
+
+func (l Limits) validate() error {
+	if l.Time <= 0 {
+		return fmt.Errorf("limits: time %v is not above 0: every call ends", time.Duration(l.Time))
+	}
+	for _, m := range []struct {
+		name         string
+		value, least int64
+	}{
+		{"fileSize", l.FileSize, minFileSize},
+		{"openFiles", l.OpenFiles, minOpenFiles},
+		{"output", l.Output, minOutput},
+		{"processes", l.Processes, minProcesses},
+	} {
+		if m.value != 0 && m.value < m.least {
+			return fmt.Errorf("limits: %s %d is neither 0, which is no limit, nor at least %d", m.name, m.value, m.least)
+		}
+	}
+	if l.CPU != 0 && time.Duration(l.CPU) < minCPU {
+		return fmt.Errorf("limits: cpu %v is neither 0, which is no limit, nor at least %v", time.Duration(l.CPU), minCPU)
+	}
+	return nil
 }

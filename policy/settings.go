@@ -117,11 +117,13 @@ func DefaultSettings() Settings {
 }
 
 // ParseSettings reads settings strictly: an unknown field, a foreign value, null or
-// another version is refused.
+// another version is refused. Settings that were stored before there was a
+// confinement section, or a member of it, have the default there: as zero it would
+// be outside of the vocabularies, or no limit.
 func ParseSettings(b []byte) (Settings, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	var s Settings
+	s := Settings{Confinement: DefaultConfinement()}
 	if err := dec.Decode(&s); err != nil {
 		return Settings{}, fmt.Errorf("read settings: %w", err)
 	}
@@ -179,6 +181,9 @@ func (s Settings) Validate() error {
 		return fmt.Errorf("lease %v is not between 500ms and 10m", time.Duration(s.Lease))
 	case s.Caps.Depth < 0 || s.Caps.Live < 0 || s.Caps.Tree < 1 || s.Caps.Inbox < 1:
 		return fmt.Errorf("caps %+v: depth and live are at least 0, tree and inbox at least 1", s.Caps)
+	}
+	if err := s.Confinement.validate(); err != nil {
+		return fmt.Errorf("confinement: %w", err)
 	}
 	return s.validatePresets()
 }

@@ -25,7 +25,15 @@ func TestDefaultSettings(t *testing.T) {
 		Composition: policy.Composition{Sandbox: true, Approvals: true, Presets: true},
 		Caps:        policy.Caps{Depth: 3, Live: 8, Tree: 256, Inbox: 256},
 		Reviewer:    "none",
-		Lease:       policy.Duration(30 * time.Second),
+		Confinement: policy.Confinement{
+			Require: "landlock", Network: policy.Networks{ReadOnly: "deny", WorkspaceWrite: "allow"},
+			UIDs: policy.UIDRange{First: 1_900_000_000, Count: 200_000_000}, FullAccessAs: "tree",
+			Limits: policy.Limits{
+				Time: policy.Duration(2 * time.Minute), CPU: policy.Duration(10 * time.Minute),
+				FileSize: 1 << 30, OpenFiles: 1024, Output: 256 << 20, Processes: 512,
+			},
+		},
+		Lease: policy.Duration(30 * time.Second),
 	})
 }
 

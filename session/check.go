@@ -184,6 +184,12 @@ func (p *ToolDecision) check() error {
 	if !p.Mode.Valid() {
 		return foreign(p, "mode", string(p.Mode))
 	}
+	if p.Network != "" && !p.Network.Valid() {
+		return foreign(p, "network", string(p.Network))
+	}
+	if p.Network != "" && (p.Verdict != Allow || p.Child != "") {
+		return fmt.Errorf("%s: network %q stands where no call is let at one", p.Type(), p.Network)
+	}
 	if (p.Child == "") != (p.ChildLink == nil) {
 		return fmt.Errorf("%s: child and childLink stand together", p.Type())
 	}
@@ -220,7 +226,42 @@ func stage(p Payload, s Stage) error {
 }
 
 func (p *ToolResult) check() error {
-	return firstErr(turnStep(p, p.Turn, p.Step), callID(p, p.CallID))
+	return firstErr(turnStep(p, p.Turn, p.Step), callID(p, p.CallID), p.Effect.check(p))
+}
+
+func (e *Effect) check(p Payload) error {
+	switch {
+	case e == nil:
+		return nil
+	case e.Limit != "" && !e.Limit.Valid():
+		return foreign(p, "limit", string(e.Limit))
+	case !e.Denial.Valid():
+		return foreign(p, "denial", string(e.Denial))
+	case e.Signal != "":
+		return firstErr(name(p, "signal", e.Signal), e.Sandbox.check(p))
+	}
+	return e.Sandbox.check(p)
+}
+
+// The names of gaps are package sandbox's and grow with what is found: a reader
+// knows only that they are names.
+func (c Confinement) check(p Payload) error {
+	switch {
+	case !c.Mode.Valid():
+		return foreign(p, "sandbox mode", string(c.Mode))
+	case !c.Network.Valid():
+		return foreign(p, "sandbox network", string(c.Network))
+	case !c.Tier.Valid():
+		return foreign(p, "sandbox tier", string(c.Tier))
+	case !c.Enforcement.Valid():
+		return foreign(p, "sandbox enforcement", string(c.Enforcement))
+	}
+	for _, g := range c.Gaps {
+		if err := name(p, "gap", string(g)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (p *ApprovalAsked) check() error {

@@ -1,5 +1,7 @@
 package session
 
+import "slices"
+
 // Effect is what is known of a call that a sandbox ran, fact by fact. The model is
 // shown a text; programs read this.
 type Effect struct {
@@ -99,10 +101,15 @@ const (
 // Networks lists every value from narrow to wide.
 func Networks() []Network { return []Network{NetworkDeny, NetworkLoopback, NetworkAllow} }
 
+// rank orders networks from narrow (1) to wide (3); 0 is outside the vocabulary.
+func (n Network) rank() int { return slices.Index(Networks(), n) + 1 }
+
 // Valid reports whether n is in the closed vocabulary.
-func (n Network) Valid() bool {
-	return n == NetworkDeny || n == NetworkLoopback || n == NetworkAllow
-}
+func (n Network) Valid() bool { return n.rank() > 0 }
+
+// Wider reports whether n is strictly wider than o. A value outside the vocabulary
+// is wider than nothing and narrower than nothing.
+func (n Network) Wider(o Network) bool { return n.Valid() && o.Valid() && n.rank() > o.rank() }
 
 // Limit names what a call may use up.
 type Limit string
@@ -117,6 +124,15 @@ const (
 	LimitOutput    Limit = "output"
 	LimitProcesses Limit = "processes"
 )
+
+// Valid reports whether l is in the closed vocabulary. No limit at all is not.
+func (l Limit) Valid() bool {
+	switch l {
+	case LimitTime, LimitLease, LimitCPU, LimitFileSize, LimitOpenFiles, LimitOutput, LimitProcesses:
+		return true
+	}
+	return false
+}
 
 // Denial says whether the fence refused something that a call wanted.
 type Denial string

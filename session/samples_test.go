@@ -125,12 +125,21 @@ func callSamples() []session.Payload {
 			CallID: "1.1.0", Verdict: session.Deny, Mode: session.ReadOnly, Basis: sampleBasis(), By: "rule:no-push", Reason: "push", Final: true,
 		},
 		&session.ToolDecision{
-			CallID: "1.1.0", Verdict: session.Allow, Mode: session.DangerFullAccess, Basis: sampleBasis(), By: session.StageApproval, Grant: "q1",
+			CallID: "1.1.0", Verdict: session.Allow, Mode: session.DangerFullAccess, Basis: sampleBasis(), By: session.StageApproval, Network: session.NetworkAllow, Grant: "q1",
 		},
 		&session.ToolDecision{CallID: "1.1.0", Verdict: session.AskPerson, Mode: session.ReadOnly, Basis: sampleBasis(), By: session.StageReviewer},
 		&session.ToolResult{
 			Turn: 1, Step: 1, CallID: "1.1.0", Content: "[sandbox]", IsError: true, Code: session.CodeSandboxDenied, Denied: true,
 			Child: childID, Extent: sampleExtent(),
+		},
+		&session.ToolResult{
+			Turn: 1, Step: 1, CallID: "1.1.2", Content: "[ended]", IsError: true, Extent: sampleExtent(), Effect: &session.Effect{
+				ExitCode: 152, Signal: "SIGXCPU", TimedOut: true, Truncated: true, Limit: session.LimitCPU, Denial: session.DenialSuspected,
+				Sandbox: session.Confinement{
+					Mode: session.WorkspaceWrite, Network: session.NetworkLoopback, Tier: session.TierNamespaces,
+					Enforcement: session.EnforcedPartly, Gaps: []session.Gap{"gap-one", "gap-two"},
+				},
+			},
 		},
 		&session.ToolResult{Turn: 1, Step: 1, CallID: "1.1.1"},
 		&session.ToolDecision{
