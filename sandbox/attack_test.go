@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -39,10 +40,10 @@ func attack(args []string) int {
 	if err != nil {
 		return complain(err)
 	}
-	try := attempts()[args[0]]
-	if try == nil {
-		try = metadata()[args[0]]
-	}
+	all := attempts()
+	maps.Copy(all, metadata())
+	maps.Copy(all, truncations())
+	try := all[args[0]]
 	if try == nil {
 		return complain(fmt.Errorf("no attempt %q", args[0]))
 	}
@@ -97,12 +98,31 @@ func metadata() map[string]func(target) error {
 	}
 }
 
-func openTruncated(g target) error {
-	f, err := os.OpenFile(g.outside, os.O_RDONLY|os.O_TRUNC, 0)
+// truncations are the ways to truncate a file by opening it without a right to write.
+func truncations() map[string]func(target) error {
+	const neither = unix.O_ACCMODE // neither reading nor writing; ioctl alone
+	all := map[string]func(target) error{
+		"truncate by openat": func(g target) error { return truncateBy(unix.Openat(unix.AT_FDCWD, g.outside, unix.O_TRUNC, 0)) },
+		"truncate by openat for neither": func(g target) error {
+			return truncateBy(unix.Openat(unix.AT_FDCWD, g.outside, unix.O_TRUNC|neither, 0))
+		},
+		"truncate by openat2": func(g target) error {
+			return truncateBy(unix.Openat2(unix.AT_FDCWD, g.outside, &unix.OpenHow{Flags: unix.O_TRUNC}))
+		},
+	}
+	maps.Copy(all, archTruncations())
+	return all
+}
+
+func truncateBy(fd int, err error) error {
 	if err != nil {
 		return err
 	}
-	return f.Close()
+	return unix.Close(fd)
+}
+
+func openTruncated(g target) error {
+	return truncateBy(unix.Open(g.outside, unix.O_RDONLY|unix.O_TRUNC, 0))
 }
 
 func openFile(path string) error {
@@ -259,6 +279,32 @@ func TestNoAttackGetsThrough(t *testing.T) {
 			}
 			// Without the fence the attack works, or it shows nothing.
 			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through && !privileged(name) {
+				t.Errorf("the attack is void, it fails unconfined too: %s", output)
+			}
+		})
+	}
+}
+
+// TestTruncatingTakesWriting opens a file of the workspace in ways that truncate it
+// without a right to write. On a FUSE file system Landlock comes too late for that, so
+// the filter refuses it, whatever the file.
+func TestTruncatingTakesWriting(t *testing.T) {
+	t.Parallel()
+	for name := range truncations() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			g := newTarget(t, p)
+			g.outside = filepath.Join(p.root, "in.txt")
+			for _, mode := range []session.SandboxMode{session.ReadOnly, session.WorkspaceWrite} {
+				if through, output := strike(t, p, mode, name, g); through {
+					t.Errorf("under %s it got through: %s", mode, output)
+				}
+			}
+			if got, want := read(t, g.outside), "inside content\n"; got != want {
+				t.Errorf("the file holds %q, want %q", got, want)
+			}
+			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through || read(t, g.outside) != "" {
 				t.Errorf("the attack is void, it fails unconfined too: %s", output)
 			}
 		})

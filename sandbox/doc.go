@@ -95,7 +95,8 @@
 //     fenced. Under workspace-write nor are the scheduling priorities of
 //     processes of the same user, unless this process is root.
 //   - No networking at all, not even on the loopback interface; no nested
-//     containers; no set-user-id programs; no programs of another architecture.
+//     containers; no set-user-id programs; no programs of another architecture; no
+//     openat2, which programs do without.
 //   - What a call writes can do harm later, when somebody runs it unconfined.
 //   - A call that is killed in the middle of a write can leave a file named
 //     .entail-*.tmp beside the target.

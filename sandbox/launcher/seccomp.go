@@ -16,6 +16,7 @@ const (
 	offArch = 4
 	offArg0 = 16
 	offArg1 = 24
+	offArg2 = 32
 )
 
 // x32Bit marks a call of the x32 ABI, whose numbers a filter written for amd64
@@ -83,13 +84,18 @@ func filter(readOnly bool) program {
 	if readOnly {
 		p.deny(unix.EROFS, metadataCalls()...)
 	}
-	p.deny(unix.ENOSYS, unix.SYS_CLONE3) // its flags are out of a filter's reach; all fall back to clone
+	// Their flags are out of a filter's reach; all fall back to clone and openat.
+	p.deny(unix.ENOSYS, unix.SYS_CLONE3, unix.SYS_OPENAT2)
 	p.deny(unix.EPERM, deniedCalls()...)
 	p.onCall(unix.SYS_CLONE, failIfSet(offArg0, namespaceFlags))
 	p.onCall(unix.SYS_UNSHARE, failIfSet(offArg0, namespaceFlags))
 	p.onCall(unix.SYS_PRLIMIT64, failUnlessZero(offArg0))
 	p.onCall(unix.SYS_IOCTL, ioctls())
 	p.onCall(unix.SYS_SOCKETPAIR, socketpairs())
+	p.onCall(unix.SYS_OPENAT, failIfTruncated(offArg2))
+	if sysOpen, there := archOpen(); there {
+		p.onCall(sysOpen, failIfTruncated(offArg1))
+	}
 	p.allow()
 	return p
 }
@@ -108,6 +114,19 @@ func failUnlessZero(off uint32) program {
 	p.load(off)
 	p.jump(jeq, 0, 1, 0)
 	p.fail(unix.EPERM)
+	p.allow()
+	return p
+}
+
+// failIfTruncated refuses to truncate by a descriptor that cannot write. FUSE
+// truncates while it opens, and Landlock, which takes such an opening for no writing,
+// refuses only afterwards. Opening for neither reading nor writing is such an
+// opening too.
+func failIfTruncated(flags uint32) program {
+	var p program
+	p.load(flags)
+	p.stmt(unix.BPF_ALU|unix.BPF_AND|unix.BPF_K, unix.O_TRUNC|unix.O_ACCMODE)
+	p.deny(unix.EACCES, unix.O_TRUNC|unix.O_RDONLY, unix.O_TRUNC|unix.O_ACCMODE)
 	p.allow()
 	return p
 }

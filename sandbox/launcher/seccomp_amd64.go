@@ -18,3 +18,6 @@ func archMetadataCalls() []uint32 {
 func archDeniedCalls() []uint32 {
 	return []uint32{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_KEXEC_FILE_LOAD}
 }
+
+// archOpen returns the old spelling of openat.
+func archOpen() (nr uint32, there bool) { return unix.SYS_OPEN, true }
