@@ -73,9 +73,11 @@
 // # Links
 //
 // Links are followed by every tool, and an operation is judged by where it ends.
-// A file with more than one hard link is not written or edited by the file tools:
-// another of its names may be outside. The kernel cannot tell such names apart,
-// so a shell command can change the file in place: what is hard-linked into the
+// Another name of a file may lie outside, so file operations never change a file
+// in place: the name that was asked for becomes a new file, and the result says
+// how many other names keep the old content. Nor do they read a file of which
+// another name is hidden. The kernel's fence cannot tell such names apart, so a
+// shell command can read and change the file: what is hard-linked into the
 // workspace, or mounted in it, beforehand is part of the workspace.
 //
 // # What is not promised

@@ -14,6 +14,9 @@ func (w *Workspace) Perform(ctx context.Context, mode session.SandboxMode, op Op
 	return w.run(ctx.Done(), lease, mode, op)
 }
 
+// Temp is the path of the private temp directory.
+func (w *Workspace) Temp() string { return w.temp.Name() }
+
 // WithMaxABI makes the launcher believe in no Landlock ABI above abi.
 func (c Config) WithMaxABI(abi int) Config {
 	c.maxABI = abi

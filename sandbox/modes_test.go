@@ -3,7 +3,6 @@
 package sandbox_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -193,23 +192,6 @@ func TestLinksDoNotLeadOut(t *testing.T) {
 	res := perform(t, p.ws, session.WorkspaceWrite, sandbox.Op{Grep: &sandbox.Grep{Pattern: "outside content"}})
 	if res.Output != "no line matches" {
 		t.Errorf("a search followed a link out: %q", res.Output)
-	}
-}
-
-func TestHardLinksAreRefused(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	if err := os.Link(filepath.Join(p.outside, "old.txt"), filepath.Join(p.root, "hard")); err != nil {
-		t.Fatal(err)
-	}
-	for _, op := range []sandbox.Op{
-		{Write: &sandbox.Write{Path: "hard", Content: "x"}},
-		{Edit: &sandbox.Edit{Path: "hard", Old: "outside", New: "x"}},
-	} {
-		wantDenied(t, perform(t, p.ws, session.WorkspaceWrite, op), session.WorkspaceWrite)
-	}
-	if got := read(t, filepath.Join(p.outside, "old.txt")); got != "outside content\n" {
-		t.Errorf("the outside name holds %q", got)
 	}
 }
 

@@ -51,6 +51,9 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxM
 		o.Hidden = w.hidden
 		o.Mounts = len(w.hidden) > 0 && w.runner.ns != noNamespaces
 	}
+	if op.Shell == nil && w.runner.cfg.FilesInProcess {
+		return inProcess{w}.perform(stop, lease, o.Request, mode)
+	}
 	if lease != nil {
 		o.Deadline = max(lease.Deadline(), 1) // zero would mean none
 	}
@@ -232,7 +235,7 @@ func (l *launch) result(told report) (Result, error) {
 	if l.order.Op.Shell != nil {
 		res = l.shellResult(*told.ending)
 	} else {
-		res, err = l.fileResult(*told.ending)
+		res, err = l.performed(*told.ending)
 	}
 	if told.ending.Cause == wire.CauseLease {
 		err = errors.Join(err, ErrLeaseOver)
@@ -286,9 +289,9 @@ func refusal(stderr *snippet) bool {
 	return false
 }
 
-// fileResult reads what the second stage said. If it was ended it may have said
+// performed reads what the second stage said. If it was ended it may have said
 // nothing; if it ended by itself and said nothing, what it did is unknown.
-func (l *launch) fileResult(end wire.Ending) (Result, error) {
+func (l *launch) performed(end wire.Ending) (Result, error) {
 	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout}
 	if end.Cause != "" {
 		res.Failed, res.Code, res.Output = true, CodeFailed, "the operation was ended before it was done"
@@ -299,9 +302,7 @@ func (l *launch) fileResult(end wire.Ending) (Result, error) {
 	if end.Code != 0 || err != nil {
 		return res, fmt.Errorf("%w: the file operation exited with %d: %s", ErrLost, end.Code, l.stderr)
 	}
-	res.Output, res.Code, res.Truncated, res.Failed = p.Output, p.Code, p.Truncated, p.Code != ""
-	if p.Denied {
-		res = res.denied(l.mode)
-	}
-	return res, nil
+	done, err := fileResult(p, l.mode)
+	done.Swept = end.Swept
+	return done, err
 }

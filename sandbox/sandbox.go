@@ -68,6 +68,10 @@ type Config struct {
 	// from its head and half from its tail. Default 60 KiB, so that both streams
 	// of a call fit into one record of a log however their bytes are escaped.
 	OutputCap int
+	// FilesInProcess has file operations done by this process itself, held to
+	// their bounds by os.Root alone. They then see this process's view of the
+	// file system, and run as its user. Default false: a confined process.
+	FilesInProcess bool
 
 	// launcher, in tests, is started in place of the embedded launcher.
 	launcher string

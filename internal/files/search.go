@@ -1,6 +1,6 @@
 //go:build linux && (amd64 || arm64)
 
-package main
+package files
 
 import (
 	"bufio"
@@ -21,26 +21,65 @@ const (
 	maxGrepLine = 500      // what is shown of a matching line
 )
 
+// list shows the entries of a directory, directories with a slash.
+func (o *operation) list(l *wire.List) error {
+	p, err := o.find(orRoot(l.Path))
+	if err != nil {
+		return err
+	}
+	entries, err := fs.ReadDir(p.root.FS(), p.rel)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !o.emitName(e.Name(), kind(e)) {
+			break
+		}
+	}
+	o.explain()
+	return nil
+}
+
+// kind is what follows a name in a list.
+func kind(e fs.DirEntry) string {
+	switch {
+	case e.IsDir():
+		return "/"
+	case e.Type()&fs.ModeSymlink != 0:
+		return "@"
+	}
+	return ""
+}
+
+func orRoot(path string) string {
+	if path == "" {
+		return "."
+	}
+	return path
+}
+
 // glob shows the files whose path matches. The part of the pattern before the
 // first wildcard is a path like any other, so it may not lead outside; links met
 // on the walk are shown and not followed.
-func (w *worksite) glob(o *wire.Glob) error {
-	base, pattern := splitPattern(o.Pattern)
+func (o *operation) glob(g *wire.Glob) error {
+	base, pattern := splitPattern(g.Pattern)
 	if pattern == "" {
 		return faultf(wire.CodeInvalid, "the pattern is empty")
 	}
 	parts := strings.Split(pattern, "/")
 	for _, part := range parts {
 		if _, err := path.Match(part, ""); err != nil {
-			return faultf(wire.CodeInvalid, "the pattern %q is malformed", o.Pattern)
+			return faultf(wire.CodeInvalid, "the pattern %q is malformed", g.Pattern)
 		}
 	}
-	return w.walk(orRoot(base), func(_ *place, rel, shown string, d fs.DirEntry) error {
-		if d.IsDir() || !matches(parts, strings.Split(rel, "/")) {
+	err := o.walk(orRoot(base), func(p *place, rel string, d fs.DirEntry) error {
+		if d.IsDir() || !matches(parts, strings.Split(rel, "/")) || o.emitName(o.show(p.path), "") {
 			return nil
 		}
-		return w.emitLine(shown)
+		return fs.SkipAll
 	})
+	o.explain()
+	return err
 }
 
 // splitPattern cuts a pattern before its first part with a wildcard, or before
@@ -79,27 +118,31 @@ func matches(pattern, parts []string) bool {
 }
 
 // grep shows matching lines as file:line:text.
-func (w *worksite) grep(o *wire.Grep) error {
-	re, err := regexp.Compile(o.Pattern)
+func (o *operation) grep(g *wire.Grep) error {
+	re, err := regexp.Compile(g.Pattern)
 	if err != nil {
 		return faultf(wire.CodeInvalid, "the pattern does not parse: %v", err)
 	}
-	err = w.walk(orRoot(o.Path), func(p *place, _, shown string, d fs.DirEntry) error {
+	err = o.walk(orRoot(g.Path), func(p *place, _ string, d fs.DirEntry) error {
 		if !d.Type().IsRegular() {
 			return nil
 		}
-		return w.grepFile(re, p, shown)
+		return o.grepFile(re, p)
 	})
-	if err == nil && w.output.Len() == 0 {
-		w.output.WriteString("no line matches")
+	if err == nil && o.output.Len() == 0 {
+		o.output.WriteString("no line matches")
 	}
+	o.explain()
 	return err
 }
 
 // grepFile searches one file. A file that cannot be read, or is no text, has no
 // lines.
-func (w *worksite) grepFile(re *regexp.Regexp, p *place, shown string) error {
-	f, info, err := p.open()
+func (o *operation) grepFile(re *regexp.Regexp, p *place) error {
+	f, info, err := o.open(p)
+	if errors.Is(err, errUnsure) {
+		return err
+	}
 	if err != nil {
 		return nil // one unreadable file does not end a search
 	}
@@ -117,30 +160,21 @@ func (w *worksite) grepFile(re *regexp.Regexp, p *place, shown string) error {
 		if !re.Match(line) {
 			continue
 		}
-		if err := w.emitLine(fmt.Sprintf("%s:%d:%s", shown, n, line[:min(len(line), maxGrepLine)])); err != nil {
-			return err
+		if !o.emitName(o.show(p.path), fmt.Sprintf(":%d:%s", n, line[:min(len(line), maxGrepLine)])) {
+			return fs.SkipAll
 		}
 	}
 	return nil
 }
 
-// emitLine is emit for walks, which end when there is no more room.
-func (w *worksite) emitLine(s string) error {
-	if !w.emit(s + "\n") {
-		return fs.SkipAll
-	}
-	return nil
-}
-
 // walk visits what lies at and below a path, in order, without following links
-// and without entering .git, procfs or sysfs. visit gets the file as a place, its
-// path relative to where the walk began, and as the model should name it.
-func (w *worksite) walk(start string, visit func(p *place, rel, shown string, d fs.DirEntry) error) error {
-	from, err := w.find(start)
+// and without entering what is hidden, .git, procfs or sysfs. visit gets the file
+// as a place and its path relative to where the walk began.
+func (o *operation) walk(start string, visit func(p *place, rel string, d fs.DirEntry) error) error {
+	from, err := o.find(start)
 	if err != nil {
 		return err
 	}
-	defer from.close()
 	return fs.WalkDir(from.root.FS(), from.rel, func(name string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if name == from.rel {
@@ -148,21 +182,24 @@ func (w *worksite) walk(start string, visit func(p *place, rel, shown string, d 
 			}
 			return nil // an unreadable directory does not end a search
 		}
+		if err := o.goOn(); err != nil {
+			return err
+		}
 		at := filepath.Join(from.root.Name(), name)
+		hidden := !o.bounds.Unconfined && o.hides(at)
 		if d.IsDir() {
-			if name != from.rel && d.Name() == ".git" || at == "/proc" || at == "/sys" {
+			if hidden || name != from.rel && d.Name() == ".git" || at == "/proc" || at == "/sys" {
 				return fs.SkipDir
 			}
+			return nil
+		}
+		if hidden {
 			return nil
 		}
 		rel, err := filepath.Rel(from.rel, name)
 		if err != nil {
 			return err
 		}
-		err = visit(&place{root: from.root, rel: name, path: at}, rel, w.show(at), d)
-		if errors.Is(err, fs.SkipAll) {
-			return fs.SkipAll
-		}
-		return err
+		return visit(&place{root: from.root, rel: name, path: at}, rel, d)
 	})
 }
