@@ -265,7 +265,7 @@ func (l *log) park() {
 	dec, err := policy.Decide(l.state, l.f.settings, policy.Call{ID: c.ID, Tool: c.Name, Effect: true}, agent.Tools())
 	l.f.must(err)
 	d := dec.Record()
-	d.Verdict, d.Final = session.AskPerson, false
+	d.Verdict, d.Final, d.Network = session.AskPerson, false, ""
 	l.add(session.ClassTurn, &d,
 		&session.ApprovalAsked{ID: q, CallID: c.ID, ToolName: c.Name, Digest: "0", Mode: d.Mode, Basis: d.Basis, Reason: "may it?"},
 		&session.TurnPark{Turn: turn, WaitsFor: []session.Wait{{Kind: session.WaitApproval, ID: q}}})
