@@ -14,7 +14,7 @@ PKGS      ?= ./...
 .PHONY: help build test race fuzz lint bench chaos check fmt generate
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build the commands into bin/
 	$(GO) build -trimpath -o bin/ ./cmd/...
@@ -23,16 +23,19 @@ build: ## build the commands into bin/
 # run after the others, one at a time: beside a busy compiler a lease lapses.
 TIMED := cmd/entail chaos internal/scenario
 
+# Takes root and programs that make test does not: see confined.
+CONFINED := internal/confined
+
 # Many tests wait for time to pass, so more packages than processors run at once;
 # the two that take longest begin first.
 test: ## run every test
-	$(GO) test -p 4 $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED)))$$' | \
+	$(GO) test -p 4 $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED) $(CONFINED)))$$' | \
 		awk '/\/(agent|stream)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }')
 	$(GO) test -p 1 $(TESTFLAGS) -skip '^TestChaosRaces' $(addprefix ./,$(TIMED))
 
 # What test leaves out, too; a -skip of TESTFLAGS comes in its place.
 race: ## run the tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race -skip '^TestChaosRaces' $(TESTFLAGS) $(PKGS)
+	CGO_ENABLED=1 $(GO) test -race -skip '^Test(ChaosRaces|Confined)' $(TESTFLAGS) $(PKGS)
 
 # go test fuzzes one target of one package at a time. The list is of lines
 # "FuzzName" followed by the "ok package" they belong to.
@@ -56,6 +59,13 @@ chaos: ## kill and race for CHAOS_SECONDS (20) each, damage a leader, judge the 
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout $$(( 3 * $(CHAOS_SECONDS) + 900 ))s -run Chaos ./chaos
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run TestDamageOfALeader ./coordinator
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run '^TestClusterFaults$$/^F4$$' ./stream
+
+.PHONY: confined confined-engine
+confined: ## run the sandbox's tests as other users and in containers (root, runc)
+	$(GO) test -count=1 -v -timeout 5m -skip '^TestConfinedEngine$$' ./$(CONFINED)
+
+confined-engine: ## run them in containers of this machine's Docker engine
+	$(GO) test -count=1 -v -timeout 5m -run '^TestConfinedEngine$$' ./$(CONFINED)
 
 # The default run of internal/scale, with many sessions. docs/limits.md has figures.
 SCALE_SESSIONS ?= 100000

@@ -141,3 +141,12 @@ func wantDone(t *testing.T, res sandbox.Result) {
 		t.Errorf("got %+v, want success", res)
 	}
 }
+
+// wantUnavailable checks that a call was refused because it could not be confined,
+// with a reason that holds why.
+func wantUnavailable(t *testing.T, res sandbox.Result, why string) {
+	t.Helper()
+	if res.Code != "SANDBOX_UNAVAILABLE" || !res.Failed || res.Denied || !strings.Contains(res.Output, why) {
+		t.Errorf("got %+v, want a refusal with %q", res, why)
+	}
+}
