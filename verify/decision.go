@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -34,7 +35,7 @@ func (w *walker) decide(d *session.ToolDecision, p at) {
 	if d.Verdict == session.Allow {
 		w.allow(d, &c, p)
 	}
-	c.verdict = d.Verdict
+	c.verdict, c.mode, c.network = d.Verdict, d.Mode, d.Network
 	w.st.calls[d.CallID] = c
 	if d.Child != "" {
 		w.h.delegations = append(w.h.delegations, delegation{
@@ -117,9 +118,27 @@ func (w *walker) result(d *session.ToolResult, p at) {
 		w.flag("I4", "5.1", p, "a second result of call %s", d.CallID)
 	case (c.verdict == "" || c.verdict == session.AskPerson) && !notStarted:
 		w.flag("I4", "5.1", p, "call %s has a result without a decision; only %s may end it", d.CallID, session.CodeToolNotStarted)
-	case c.verdict == session.Deny && (!d.IsError || d.Code == session.CodeToolOutcomeUnknown):
+	case c.verdict == session.Deny && (!d.IsError || d.Code == session.CodeToolOutcomeUnknown || d.Effect != nil):
 		w.flag("I4", "5.1", p, "call %s was denied and has the result of an effect", d.CallID)
+	case d.Effect != nil && notStarted:
+		w.flag("I4", "5.1", p, "call %s was not started and has the result of an effect", d.CallID)
+	case d.Effect != nil && c.verdict == session.Allow:
+		w.width(d.CallID, d.Effect.Sandbox, c, p)
 	}
 	c.ended = true
 	w.st.calls[d.CallID] = c
+}
+
+// width holds what a call ran under to what was decided for it: no wider mode, no
+// wider network, and a fence where the mode confines (I5).
+func (w *walker) width(id session.CallID, ran session.Confinement, c call, p at) {
+	if ran.Mode.Wider(c.mode) {
+		w.flag("I5", "5.4", p, "call %s ran under mode %q, its decision has %q", id, ran.Mode, c.mode)
+	}
+	if ran.Network.Wider(cmp.Or(c.network, session.NetworkDeny)) {
+		w.flag("I5", "5.4", p, "call %s ran with network %q, its decision has %q", id, ran.Network, c.network)
+	}
+	if c.mode != session.DangerFullAccess && (ran.Tier == session.TierNone || ran.Enforcement == session.NotEnforced) {
+		w.flag("I5", "5.4", p, "call %s ran behind tier %q with enforcement %q, its decision has mode %q, which confines", id, ran.Tier, ran.Enforcement, c.mode)
+	}
 }

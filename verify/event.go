@@ -6,6 +6,8 @@ import "github.com/entail-fleet/entail/session"
 type call struct {
 	name, arguments string
 	verdict         session.Verdict // "" while undecided
+	mode            session.SandboxMode
+	network         session.Network // of the last decision, as the mode is
 	ended           bool
 	ask             string
 	wants           session.SandboxMode

@@ -45,7 +45,7 @@ func TestFault(t *testing.T) {
 }
 
 func allFaults() []fault {
-	return slices.Concat(faultsOfPolicy(), faultsOfBatch(), faultsOfChild(), faultsOfDecision(),
+	return slices.Concat(faultsOfPolicy(), faultsOfBatch(), faultsOfChild(), faultsOfDecision(), faultsOfEffect(),
 		faultsOfMirror(), faultsOfLink(), faultsOfWidth(), faultsOfLog())
 }
 
@@ -338,6 +338,96 @@ func faultsOfDecision() []fault {
 	}
 }
 
+// held is what a call ran under that was decided workspace-write and loopback.
+func held(change ...func(*session.Confinement)) *session.Effect {
+	c := session.Confinement{
+		Mode: session.WorkspaceWrite, Network: session.NetworkLoopback, Tier: session.TierLandlock, Enforcement: session.EnforcedPartly,
+	}
+	for _, fn := range change {
+		fn(&c)
+	}
+	return &session.Effect{Denial: session.DenialNone, Sandbox: c}
+}
+
+// effected is a call that was decided and has the result of an effect.
+func effected(decide func(*session.ToolDecision), change ...func(*session.Confinement)) func(*deployment) where {
+	return func(d *deployment) where {
+		r := d.root(toMode(session.WorkspaceWrite))
+		r.open(want{"bash", "{}"})
+		p := r.decision(0, session.Allow)
+		p.Network = session.NetworkLoopback
+		if decide != nil {
+			decide(p)
+		}
+		r.turn(p)
+		at := r.next
+		end := r.result(0)
+		end.Effect = held(change...)
+		end.IsError = p.Verdict == session.Deny
+		r.turn(end)
+		return where{"5.4", r, at}
+	}
+}
+
+func faultsOfEffect() []fault {
+	none := func(c *session.Confinement) { c.Tier = session.TierNone }
+	return []fault{
+		{"a wider mode", "I5", effected(nil, func(c *session.Confinement) { c.Mode = session.DangerFullAccess }), nil},
+		{"a wider network", "I5", effected(nil, func(c *session.Confinement) { c.Network = session.NetworkAllow }), nil},
+		{"a network where none was decided", "I5", effected(func(p *session.ToolDecision) { p.Network = "" }), nil},
+		{"no tier", "I5", effected(nil, none), nil},
+		{"nothing enforced", "I5", effected(nil, func(c *session.Confinement) { c.Enforcement = session.NotEnforced }), nil},
+		{"the facts of an effect under a denial", "I4", func(d *deployment) where {
+			w := effected(func(p *session.ToolDecision) { p.Verdict, p.Network = session.Deny, "" })(d)
+			w.clause = "5.1"
+			return w
+		}, nil},
+		{"the facts of an effect that was not started", "I4", func(d *deployment) where {
+			r := d.root()
+			r.open(want{"bash", "{}"})
+			at := r.next
+			end := r.result(0)
+			end.IsError, end.Code, end.Effect = true, session.CodeToolNotStarted, held()
+			r.turn(end)
+			return where{"5.1", r, at}
+		}, nil},
+	}
+}
+
+// What is as wide as its decision, or narrower, is none of verify's business: a
+// host may hold more than it must, and full access is held by nothing.
+func TestEffectsWithinTheirDecisionAreClean(t *testing.T) {
+	t.Parallel()
+	for name, build := range map[string]func(*deployment) where{
+		"as wide":             effected(nil),
+		"a narrower mode":     effected(nil, func(c *session.Confinement) { c.Mode = session.ReadOnly }),
+		"a narrower network":  effected(nil, func(c *session.Confinement) { c.Network = session.NetworkDeny }),
+		"none, and none used": effected(func(p *session.ToolDecision) { p.Network = "" }, func(c *session.Confinement) { c.Network = session.NetworkDeny }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := newDeployment(t)
+			build(d)
+			wantClean(t, runOn(t, d, verify.Options{}))
+		})
+	}
+	t.Run("full access", func(t *testing.T) {
+		t.Parallel()
+		d := newDeployment(t)
+		r := d.root(toMode(session.DangerFullAccess))
+		r.open(want{"bash", "{}"})
+		p := r.decision(0, session.Allow)
+		p.Network = session.NetworkAllow
+		r.turn(p)
+		end := r.result(0)
+		end.Effect = &session.Effect{Denial: session.DenialNone, Sandbox: session.Confinement{
+			Mode: session.DangerFullAccess, Network: session.NetworkAllow, Tier: session.TierNone, Enforcement: session.NotEnforced,
+		}}
+		r.turn(end)
+		wantClean(t, runOn(t, d, verify.Options{}))
+	})
+}
+
 func faultsOfMirror() []fault {
 	build := func(back session.Seq) func(*deployment) where {
 		return func(d *deployment) where {
@@ -567,7 +657,7 @@ func faultsOfLog() []fault {
 // wants TestFault to fail on that check's faults and on no others.
 func TestFaultIsMissedWithoutItsCheck(t *testing.T) {
 	t.Parallel()
-	for _, id := range []string{"i1", "i2", "i3", "i4", "i9", "i11", "i12"} {
+	for _, id := range []string{"i1", "i2", "i3", "i4", "i5", "i9", "i11", "i12"} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-tags", "mutate_verify_"+id, "-run", "^TestFault$", ".").CombinedOutput()

@@ -162,6 +162,7 @@ func checks() []check {
 		{"I2", checkI2},
 		{"I3", checkI3},
 		{"I4", checkI4},
+		{"I5", checkI5},
 		{"I9", checkI9},
 		{"I11", checkI11},
 		{"I12", checkI12},

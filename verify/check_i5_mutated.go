@@ -1,0 +1,5 @@
+//go:build mutate_verify_i5
+
+package verify
+
+const checkI5 = false
