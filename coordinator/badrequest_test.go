@@ -139,6 +139,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 			t.Errorf("no method has the field %s of the table", name)
 		}
 	}
+	w.confinements(t)
 	w.control(t, requests)
 }
 

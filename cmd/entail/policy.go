@@ -168,7 +168,7 @@ func newExplain(a *app) *cobra.Command {
 		Use:   "explain SESSION CALL",
 		Short: "Tell why a call was allowed or denied",
 		Long: `Tell what was decided of one call of a session, by which stage and on what basis,
-how it ended, and where each value of the session's policy came from. A call is
+how it ended, what held it, and where each value of the session's policy came from. A call is
 named by turn, step and index, as session tail shows it.`,
 		Example: "  entail explain 00SESSION 1.2.0",
 		Args:    arguments(2, 2),
@@ -204,6 +204,9 @@ func (a *app) call(c client.CallReply) {
 	}
 	if c.Result != nil {
 		a.printer.line("result: %s", resultText(*c.Result))
+		if c.Result.Effect != nil {
+			a.printer.line("  held by %s", heldText(c.Result.Effect.Sandbox))
+		}
 	}
 	a.explained(c.Values)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/entail-fleet/entail/session"
@@ -94,6 +95,9 @@ func (l logged) describe() string {
 
 func decisionText(d session.ToolDecision) string {
 	s := fmt.Sprintf("%s %s under %s by %s", d.CallID, d.Verdict, d.Mode, d.By)
+	if d.Network != "" {
+		s += ", network " + string(d.Network)
+	}
 	if d.Child != "" {
 		s += ", child " + string(d.Child)
 	}
@@ -111,7 +115,48 @@ func resultText(r session.ToolResult) string {
 	case r.IsError:
 		mark = "failed"
 	}
-	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", r.CallID, mark, r.Code, brief(r.Content)))
+	words := []string{string(r.CallID), mark, r.Code}
+	if r.Effect != nil {
+		if facts := effectFacts(*r.Effect); len(facts) > 0 {
+			words = append(words, "["+strings.Join(facts, ", ")+"]")
+		}
+	}
+	return strings.Join(slices.DeleteFunc(append(words, brief(r.Content)), func(w string) bool { return w == "" }), " ")
+}
+
+// effectFacts says of a call what is out of the ordinary.
+func effectFacts(e session.Effect) []string {
+	var out []string
+	for _, fact := range []struct {
+		holds bool
+		text  string
+	}{
+		{e.ExitCode != 0, fmt.Sprintf("exit code %d", e.ExitCode)},
+		{e.Signal != "", "signal " + e.Signal},
+		{e.TimedOut, "timed out"},
+		{e.Limit != "", "limit " + string(e.Limit)},
+		{e.Truncated, "shown in part"},
+		{e.Denial == session.DenialCertain || e.Denial == session.DenialSuspected, "denial " + string(e.Denial)},
+		{e.Sandbox.Enforcement == session.EnforcedPartly, "enforcement " + string(e.Sandbox.Enforcement)},
+	} {
+		if fact.holds {
+			out = append(out, fact.text)
+		}
+	}
+	return out
+}
+
+// heldText says what held a call.
+func heldText(c session.Confinement) string {
+	s := fmt.Sprintf("%s, network %s, tier %s, enforcement %s", c.Mode, c.Network, c.Tier, c.Enforcement)
+	if len(c.Gaps) > 0 {
+		names := make([]string, len(c.Gaps))
+		for i, g := range c.Gaps {
+			names[i] = string(g)
+		}
+		s += " (" + strings.Join(names, " ") + ")"
+	}
+	return s
 }
 
 // from says who set a value.

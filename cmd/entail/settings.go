@@ -15,7 +15,7 @@ func newConfig(a *app) *cobra.Command {
 		Use:   "config",
 		Short: "Read and change the deployment's settings, and see this command's own",
 		Long: `The deployment's settings are one value for the whole of it: defaults, presets,
-composition, caps, reviewer, lease. A change is in force everywhere when set
+composition, caps, reviewer, confinement, lease. A change is in force everywhere when set
 returns, and every revision is kept.
 
 What this command itself was configured with, by flags, ENTAIL_* and entail.yaml,
@@ -91,9 +91,11 @@ func newConfigSet(a *app) *cobra.Command {
 		Short: "Change one of the deployment's settings",
 		Long: `Change one of the deployment's settings. The value is JSON, or a word. The command
 returns when every live worker has confirmed the change or has lost its lease, and
-names those that have not: after it no call is decided under the old value.`,
+names those that have not: after it no call is decided under the old value. Workers
+read confinement.uids when they start.`,
 		Example: `  entail config set defaults.sandbox workspace-write
-  entail config set caps.depth 2`,
+  entail config set caps.depth 2
+  entail config set confinement.network.workspace-write deny`,
 		Args: arguments(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			value := json.RawMessage(args[1])
@@ -134,9 +136,10 @@ func newConfigHistory(a *app) *cobra.Command {
 				}
 				for _, c := range out.Changes {
 					if err := a.printer.value(c, func() {
-						a.printer.line("%6d  %s  %s %s  sandbox %s, approvals %s, reviewer %s, lease %v", c.Revision,
+						a.printer.line("%6d  %s  %s %s  sandbox %s, approvals %s, reviewer %s, lease %v, network %s and %s, require %s", c.Revision,
 							time.UnixMilli(c.Time).Format(time.RFC3339), c.By.Kind, c.By.ID,
-							c.Settings.Defaults.Sandbox, c.Settings.Defaults.Approval, c.Settings.Reviewer, time.Duration(c.Settings.Lease))
+							c.Settings.Defaults.Sandbox, c.Settings.Defaults.Approval, c.Settings.Reviewer, time.Duration(c.Settings.Lease),
+							c.Settings.Confinement.Network.ReadOnly, c.Settings.Confinement.Network.WorkspaceWrite, c.Settings.Confinement.Require)
 					}); err != nil {
 						return err
 					}
