@@ -147,7 +147,7 @@ func TestLauncherShowsNothing(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	res := perform(t, p.ws, session.DangerFullAccess, shell(": hunter2; tr '\\0' ' ' </proc/$PPID/cmdline; tr '\\0' ' ' </proc/$PPID/environ"))
-	if want := "entail-sandbox-launcher GOGC=off GOMAXPROCS=2 "; res.Output != want {
+	if want := "entail-sandbox-launcher GOGC=off GOMEMLIMIT=64MiB GOMAXPROCS=2 "; res.Output != want {
 		t.Errorf("got %q, want %q", res.Output, want)
 	}
 }

@@ -26,9 +26,10 @@ const (
 const TempPrefix = "entail-call-"
 
 // LauncherEnv is all the environment that launchers get: they are short-lived and
-// single-minded, so the collector stays off and two processors are enough. One
-// would be too few: it is held by a thread that waits in the kernel.
-func LauncherEnv() []string { return []string{"GOGC=off", "GOMAXPROCS=2"} }
+// single-minded, so the collector stays off until there is much to collect, and two
+// processors are enough. One would be too few: it is held by a thread that waits in
+// the kernel.
+func LauncherEnv() []string { return []string{"GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2"} }
 
 // Bounds say what a call may do. The zero value is the narrowest.
 type Bounds struct {

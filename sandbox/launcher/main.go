@@ -124,6 +124,9 @@ func prepare(o *wire.Order) (dirs, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return dirs{}, fmt.Errorf("become reaper: %w", err)
 	}
+	if err := canSignal(); err != nil {
+		return dirs{}, err
+	}
 	if o.Mounts {
 		if err := hide(o); err != nil {
 			return dirs{}, err

@@ -16,9 +16,12 @@ import (
 	"github.com/entail-fleet/entail/internal/wire"
 )
 
-// sweepEvery is how often a sweep looks for processes again while those it has
-// killed are on their way out.
-const sweepEvery = 2 * time.Millisecond
+// A sweep looks for processes again while those it has killed are on their way out,
+// ever more rarely: one that waits for a disk can take its time.
+const (
+	sweepFirst = 2 * time.Millisecond
+	sweepLast  = 100 * time.Millisecond
+)
 
 // reaper collects the exit statuses of the command and of all it left behind,
 // which become the launcher's children when their parents die.
@@ -87,8 +90,9 @@ func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop 
 // the look and the kill. SIGSTOP and SIGKILL cannot be caught, and nothing can
 // leave the tree while this process is the reaper of all below it.
 func (r *reaper) sweep() int {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
+	wait := sweepFirst
+	again := time.NewTimer(wait)
+	defer again.Stop()
 	swept := map[int]bool{}
 	for {
 		select {
@@ -115,7 +119,9 @@ func (r *reaper) sweep() int {
 		select {
 		case <-r.gone:
 			return len(swept)
-		case <-tick.C:
+		case <-again.C:
+			wait = min(2*wait, sweepLast)
+			again.Reset(wait)
 		}
 	}
 }
@@ -138,6 +144,20 @@ func (p process) signal(sig unix.Signal) {
 		return // another sweep round finds it if it is still ours
 	}
 	_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+}
+
+// canSignal checks that this process may signal by descriptor. Where it may not, the
+// sweep could end nothing.
+func canSignal() error {
+	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err != nil {
+		return fmt.Errorf("open a process to signal it: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.PidfdSendSignal(fd, 0, nil, 0); err != nil {
+		return fmt.Errorf("signal a process by its descriptor: %w", err)
+	}
+	return nil
 }
 
 // descendants lists the processes below this one.
