@@ -13,11 +13,13 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// The test binary is also two other programs: one that runs a call, which tests
-// kill or stop from outside, and one that attacks, which tests run in a call.
+// The test binary is also three other programs: one that runs a call, which tests
+// kill or stop from outside, one that runs calls without something it needs, and one
+// that attacks, which tests run in a call.
 const (
-	driveArg  = "drive"
-	attackArg = "attack"
+	driveArg   = "drive"
+	depriveArg = "deprive"
+	attackArg  = "attack"
 )
 
 func subprogram(args []string) (int, bool) {
@@ -27,6 +29,8 @@ func subprogram(args []string) (int, bool) {
 	switch args[1] {
 	case driveArg:
 		return drive(args[2]), true
+	case depriveArg:
+		return deprive(args[2]), true
 	case attackArg:
 		return attack(args[2:]), true
 	}
