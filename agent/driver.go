@@ -280,7 +280,7 @@ func (d *driver) workspace(s session.State) (*sandbox.Workspace, error) {
 	if d.ws != nil {
 		return d.ws, nil
 	}
-	ws, err := d.worker.cfg.Runner.Workspace(s.Header.Cwd)
+	ws, err := d.worker.cfg.Runner.Workspace(s.Header.Cwd, s.Header.Root)
 	if err != nil {
 		return nil, err
 	}

@@ -136,11 +136,11 @@ func (f Facts) outcome(l launch, res sandbox.Result) *session.ToolResult {
 	case l.op.Shell != nil && res.ExitCode != 0:
 		add("[exit code %d]", res.ExitCode)
 	}
-	if hint := sandbox.Hint(l.permit.Mode()); res.Denied && hint != "" && f.mayAsk() {
+	if hint := sandbox.Hint(l.permit.Mode()); res.Denied() && hint != "" && f.mayAsk() {
 		add("%s", hint)
 	}
-	r := f.result(l.call, text, res.Code, res.Denied)
-	r.IsError = res.Failed || res.Denied || res.TimedOut || res.ExitCode != 0
+	r := f.result(l.call, text, res.Code, res.Denied())
+	r.IsError = res.Failed || res.Denied() || res.TimedOut || res.ExitCode != 0
 	return r
 }
 

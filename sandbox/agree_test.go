@@ -130,7 +130,7 @@ func (r shared) arrange(t *testing.T) *place {
 	if err := unix.Mkfifo(p.root+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ws, err := r.Workspace(p.root)
+	ws, err := r.Workspace(p.root, "")
 	if err != nil {
 		t.Fatal(err)
 	}

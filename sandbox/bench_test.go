@@ -15,7 +15,7 @@ func BenchmarkCall(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	ws, err := r.Workspace(b.TempDir())
+	ws, err := r.Workspace(b.TempDir(), "")
 	if err != nil {
 		b.Fatal(err)
 	}

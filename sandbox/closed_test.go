@@ -38,7 +38,7 @@ func TestFailClosed(t *testing.T) {
 			if !errors.Is(err, sandbox.ErrUnavailable) {
 				t.Fatalf("New: got %v, want %v", err, sandbox.ErrUnavailable)
 			}
-			ws, err := r.Workspace(root)
+			ws, err := r.Workspace(root, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestFailClosed(t *testing.T) {
 					{List: &sandbox.List{}},
 				} {
 					res := perform(t, ws, mode, op)
-					if res.Code != "SANDBOX_UNAVAILABLE" || !res.Failed || res.Denied {
+					if res.Code != "SANDBOX_UNAVAILABLE" || !res.Failed || res.Denied() {
 						t.Errorf("%s: got %+v", mode, res)
 					}
 				}
@@ -114,7 +114,7 @@ func TestUnknownModeIsNarrow(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
 	res, err := p.ws.Perform(t.Context(), "wide-open", shell("echo x >f"), nil)
-	if err != nil || !res.Denied {
+	if err != nil || !res.Denied() {
 		t.Errorf("got %+v, %v, want a denial", res, err)
 	}
 }
@@ -146,7 +146,7 @@ func TestWorkspaceRefuses(t *testing.T) {
 		"", "/", "relative", filepath.Join(dir, "missing"), filepath.Join(dir, "file"),
 		filepath.Join(dir, "data"), filepath.Join(dir, "data", "sub"),
 	} {
-		if ws, err := r.Workspace(root); err == nil {
+		if ws, err := r.Workspace(root, ""); err == nil {
 			t.Errorf("Workspace(%q) succeeded", root)
 			_ = ws.Close()
 		}
@@ -228,7 +228,7 @@ func TestCloseRemovesTemp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ws, err := r.Workspace(t.TempDir())
+	ws, err := r.Workspace(t.TempDir(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func drive(arg string) int {
 	if err != nil {
 		return complain(err)
 	}
-	ws, err := r.Workspace(e.Root)
+	ws, err := r.Workspace(e.Root, "")
 	if err != nil {
 		return complain(err)
 	}

@@ -6,12 +6,19 @@ import (
 	"context"
 	"os"
 
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
 
 // Perform is Run behind the permit.
 func (w *Workspace) Perform(ctx context.Context, mode session.SandboxMode, op Op, lease Lease) (Result, error) {
-	return w.run(ctx.Done(), lease, mode, op)
+	terms := policy.DefaultConfinement()
+	return w.run(ctx.Done(), lease, grant{mode, terms.Network.Of(mode), terms}, op)
+}
+
+// PerformOn is Perform on other terms of the deployment.
+func (w *Workspace) PerformOn(ctx context.Context, mode session.SandboxMode, terms policy.Confinement, op Op) (Result, error) {
+	return w.run(ctx.Done(), nil, grant{mode, terms.Network.Of(mode), terms}, op)
 }
 
 // Temp is the path of the private temp directory.
@@ -42,9 +49,9 @@ func (c Config) WithNamelessLauncher() (Config, *os.File, error) {
 	return c, f, err
 }
 
-// WithoutMounts makes the Runner do without mount namespaces.
-func (c Config) WithoutMounts() Config {
-	c.noMounts = true
+// WithBest makes the Runner try no stronger tier.
+func (c Config) WithBest(t session.Tier) Config {
+	c.best = t
 	return c
 }
 

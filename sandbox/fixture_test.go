@@ -3,11 +3,14 @@
 package sandbox_test
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/entail-fleet/entail/policy/policytest"
 	"github.com/entail-fleet/entail/sandbox"
@@ -50,7 +53,7 @@ func openWorkspace(t *testing.T, cfg sandbox.Config, root string) *sandbox.Works
 	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) {
 		t.Fatalf("New: %v", err)
 	}
-	ws, err := r.Workspace(root)
+	ws, err := r.Workspace(root, "")
 	if err != nil {
 		t.Fatalf("Workspace(%s): %v", root, err)
 	}
@@ -70,6 +73,14 @@ func perform(t *testing.T, ws *sandbox.Workspace, mode session.SandboxMode, op s
 		t.Fatalf("perform %s: %v", mode, err)
 	}
 	return res
+}
+
+// diffResults compares what a call came to. What held it is another test's; nothing
+// was refused unless want says so.
+func diffResults(want, got sandbox.Result) string {
+	want.Denial = cmp.Or(want.Denial, session.DenialNone)
+	want.Sandbox = got.Sandbox
+	return gocmp.Diff(want, got)
 }
 
 func shell(line string) sandbox.Op { return sandbox.Op{Shell: &sandbox.Shell{Command: line}} }
@@ -126,7 +137,7 @@ func snapshot(t *testing.T, dir string) string {
 func wantDenied(t *testing.T, res sandbox.Result, mode session.SandboxMode) {
 	t.Helper()
 	marker := "[sandbox: file access denied under " + string(mode) + " mode]"
-	if !res.Denied || !res.Failed || res.Code != "FS_SANDBOX_DENIED" || !strings.Contains(res.Output, marker) {
+	if !res.Denied() || !res.Failed || res.Code != "FS_SANDBOX_DENIED" || !strings.Contains(res.Output, marker) {
 		t.Errorf("got %+v, want a denial with %q", res, marker)
 	}
 	if _, after, _ := strings.Cut(res.Output, marker); !strings.Contains(after, "Do not try to reach the same effect") {
@@ -137,7 +148,7 @@ func wantDenied(t *testing.T, res sandbox.Result, mode session.SandboxMode) {
 // wantDone checks for success.
 func wantDone(t *testing.T, res sandbox.Result) {
 	t.Helper()
-	if res.Failed || res.Denied || res.Code != "" || res.ExitCode != 0 {
+	if res.Failed || res.Denied() || res.Code != "" || res.ExitCode != 0 {
 		t.Errorf("got %+v, want success", res)
 	}
 }
@@ -146,7 +157,7 @@ func wantDone(t *testing.T, res sandbox.Result) {
 // with a reason that holds why.
 func wantUnavailable(t *testing.T, res sandbox.Result, why string) {
 	t.Helper()
-	if res.Code != "SANDBOX_UNAVAILABLE" || !res.Failed || res.Denied || !strings.Contains(res.Output, why) {
+	if res.Code != "SANDBOX_UNAVAILABLE" || !res.Failed || res.Denied() || !strings.Contains(res.Output, why) {
 		t.Errorf("got %+v, want a refusal with %q", res, why)
 	}
 }

@@ -26,7 +26,7 @@ func TestHiddenIsUnreadable(t *testing.T) {
 		layout
 		cfg sandbox.Config
 	}{
-		{"outside, rules alone", outside, sandbox.Config{}.WithoutMounts()},
+		{"outside, rules alone", outside, sandbox.Config{}.WithBest(session.TierLandlock)},
 		{"outside, mounts too", outside, sandbox.Config{}},
 		{"inside", inside, sandbox.Config{}},
 		{"deep inside", deep, sandbox.Config{}},
@@ -124,7 +124,7 @@ func TestHiddenInsideFailsClosed(t *testing.T) {
 		cfg   sandbox.Config
 		wants string
 	}{
-		{"no mount namespace", true, sandbox.Config{}.WithoutMounts(), cannotHide},
+		{"no mount namespace", true, sandbox.Config{}.WithBest(session.TierLandlock), cannotHide},
 		{"not there yet", false, sandbox.Config{}, "must exist to be hidden"},
 	}
 	if !here(t).namespaces {

@@ -74,7 +74,7 @@ func fileResult(p wire.Performance, mode session.SandboxMode) (Result, error) {
 	}
 	res := Result{Output: p.Output, Code: p.Code, Truncated: p.Truncated, Failed: p.Code != ""}
 	if p.Denied {
-		res = res.denied(mode)
+		res = res.denied(session.DenialCertain, mode)
 	}
 	return res, nil
 }

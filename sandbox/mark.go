@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -149,4 +150,13 @@ func (m *mark) command(id string) string {
 		return fmt.Sprintf("echo %s >'%s/%s'", id, m.dir.Name(), markFile)
 	}
 	return fmt.Sprintf("setfattr -n %s -v %s '%s'", markAttr, id, m.dir.Name())
+}
+
+// isMarked reports whether a directory has a mark that can be read.
+func isMarked(dir string) bool {
+	if n, err := unix.Getxattr(dir, markAttr, nil); err == nil {
+		return n > 0
+	}
+	_, err := os.Lstat(filepath.Join(dir, markFile))
+	return err == nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
 )
 
 // BootTime returns the time of day: nothing on this system holds a lease.
@@ -29,6 +30,9 @@ func Mark(_, _ string) error { return nil }
 // Markable does nothing.
 func Markable(string) error { return nil }
 
+// Reachable says no: nobody is switched to.
+func Reachable(string, int) bool { return false }
+
 // CheckMark does nothing.
 func CheckMark(_, _ string) error { return nil }
 
@@ -36,7 +40,7 @@ func CheckMark(_, _ string) error { return nil }
 type Workspace struct{ root string }
 
 // Workspace returns a workspace that refuses every call.
-func (*Runner) Workspace(root string) (*Workspace, error) {
+func (*Runner) Workspace(root string, _ session.ID) (*Workspace, error) {
 	if !filepath.IsAbs(root) {
 		return nil, errors.New("the workspace is not an absolute path")
 	}

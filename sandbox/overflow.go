@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/wire"
 )
 
 // shelf is where a workspace keeps the outputs that it shows in part: its private
@@ -18,7 +20,8 @@ import (
 // itself fills this directory all the same. It is safe for concurrent use.
 type shelf struct {
 	dir  *os.File
-	each int64 // bytes of one output that are kept
+	each int64      // bytes of one output that are kept
+	user *wire.User // whom the files belong to; nil for this process's
 
 	mu   sync.Mutex // guards what follows
 	room int64      // bytes that are left for all
@@ -41,7 +44,13 @@ func (s *shelf) create() (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), filepath.Join(s.dir.Name(), name)), nil
+	f := os.NewFile(uintptr(fd), filepath.Join(s.dir.Name(), name))
+	if s.user != nil {
+		if err := f.Chown(s.user.UID, s.user.GID); err != nil {
+			return nil, errors.Join(err, f.Close())
+		}
+	}
+	return f, nil
 }
 
 var (

@@ -42,7 +42,7 @@ func TestWholeOutputIsKept(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ws, err := r.Workspace(t.TempDir())
+			ws, err := r.Workspace(t.TempDir(), "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -129,7 +129,7 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 // can, which shows that the fence is what stops the others.
 func TestKeptOutputIsPrivate(t *testing.T) {
 	t.Parallel()
-	for name, cfg := range map[string]sandbox.Config{"mounts": {}, "no mounts": sandbox.Config{}.WithoutMounts()} {
+	for name, cfg := range map[string]sandbox.Config{"mounts": {}, "no mounts": sandbox.Config{}.WithBest(session.TierLandlock)} {
 		cfg.OutputCap = 1000
 		for _, mode := range session.SandboxModes() {
 			t.Run(name+" "+string(mode), func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestGoneOutputIsNoDenial(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := t.TempDir()
-	earlier, err := r.Workspace(root)
+	earlier, err := r.Workspace(root, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +217,7 @@ func TestGoneOutputIsNoDenial(t *testing.T) {
 	if err := earlier.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if res := perform(t, ws, session.ReadOnly, op); res.Code != sandbox.CodeNotFound || res.Denied || !res.Failed {
+	if res := perform(t, ws, session.ReadOnly, op); res.Code != sandbox.CodeNotFound || res.Denied() || !res.Failed {
 		t.Errorf("got %+v, want %s", res, sandbox.CodeNotFound)
 	}
 }

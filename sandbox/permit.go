@@ -23,7 +23,7 @@ func (w *Workspace) Run(ctx context.Context, p policy.Permit, op Op, lease Lease
 	if ctx.Err() != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, context.Cause(ctx))
 	}
-	res, err := w.run(ctx.Done(), lease, p.Mode(), op)
+	res, err := w.run(ctx.Done(), lease, grant{p.Mode(), p.Network(), p.Terms()}, op)
 	if ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}

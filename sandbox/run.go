@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/entail-fleet/entail/internal/wire"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -29,35 +30,103 @@ const (
 	sweepGrace = 15 * time.Second
 )
 
-// run runs a call under mode. It is what is behind the permit.
-func (w *Workspace) run(stop <-chan struct{}, lease Lease, mode session.SandboxMode, op Op) (Result, error) {
+// grant is what a permit lets a call have.
+type grant struct {
+	mode    session.SandboxMode
+	network session.Network
+	terms   policy.Confinement
+}
+
+// run runs a call on a grant. It is what is behind the permit.
+func (w *Workspace) run(stop <-chan struct{}, lease Lease, g grant, op Op) (Result, error) {
 	if err := validate(op); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
-	o := wire.Order{
-		Request: wire.Request{
-			Bounds: wire.Bounds{
-				MayWrite: mode == session.WorkspaceWrite || mode == session.DangerFullAccess, Unconfined: mode == session.DangerFullAccess,
-				Root: w.Root(), Temp: w.temp.Name(),
-			},
-			Cap: w.runner.cfg.OutputCap, Op: op,
-		},
-		MaxABI: w.runner.cfg.maxABI, Env: w.environ(), Timeout: timeout(op),
+	if why := w.fit(g); why != "" && g.mode != session.DangerFullAccess {
+		return unavailable(why), nil
 	}
-	if !o.Unconfined {
-		if why := w.fit(); why != "" {
-			return unavailable(why), nil
-		}
-		o.Hidden = w.hidden
-		o.Mounts = len(w.hidden) > 0 && w.runner.ns != noNamespaces
-	}
-	if op.Shell == nil && w.runner.cfg.FilesInProcess {
-		return inProcess{w}.perform(stop, lease, o.Request, mode)
+	o, err := w.order(g, op)
+	if err != nil {
+		return unavailable(err.Error()), nil
 	}
 	if lease != nil {
 		o.Deadline = max(lease.Deadline(), 1) // zero would mean none
 	}
-	l := w.newLaunch(&o, mode)
+	var res Result
+	if op.Shell == nil && w.runner.cfg.FilesInProcess && o.User == nil {
+		res, err = inProcess{w}.perform(stop, lease, o.Request, g.mode)
+	} else {
+		res, err = w.launch(stop, lease, g, &o)
+	}
+	if res.Denial == "" {
+		res.Denial = session.DenialNone
+	}
+	if res.Code != CodeUnavailable {
+		res.Sandbox = w.fence(g).confinement()
+	}
+	return res, err
+}
+
+// order is what a launcher is told.
+func (w *Workspace) order(g grant, op Op) (wire.Order, error) {
+	full := g.mode == session.DangerFullAccess
+	o := wire.Order{
+		Request: wire.Request{
+			Bounds: wire.Bounds{
+				MayWrite: g.mode == session.WorkspaceWrite || full, Unconfined: full,
+				Root: w.Root(), Temp: w.temp.Name(),
+			},
+			Cap: w.runner.cfg.OutputCap, Op: op,
+		},
+		User: w.as(g), MaxABI: w.runner.cfg.maxABI, Timeout: timeout(op),
+	}
+	o.Env = w.environ(o.User)
+	if full {
+		return o, nil
+	}
+	others, err := w.runner.places.others(w)
+	if err != nil {
+		return o, err
+	}
+	if o.Hidden, err = resolveAll(append(others, w.hidden...)); err != nil {
+		return o, err
+	}
+	o.Namespaces = w.runner.host.spaces != noNamespaces
+	o.Loopback = g.network == session.NetworkLoopback
+	o.Sockets = g.network == session.NetworkAllow
+	return o, nil
+}
+
+// as says as whom a call runs: nil as this process's user.
+func (w *Workspace) as(g grant) *wire.User {
+	if w.owned || g.mode == session.DangerFullAccess && g.terms.FullAccessAs != policy.AsWorker {
+		return w.user
+	}
+	return nil
+}
+
+// tier is the kind of fence that confined calls get here.
+func (w *Workspace) tier() session.Tier {
+	switch {
+	case w.runner.host.spaces != noNamespaces:
+		return session.TierNamespaces
+	case w.owned:
+		return session.TierUID
+	}
+	return session.TierLandlock
+}
+
+// fence describes what a call gets here.
+func (w *Workspace) fence(g grant) fence {
+	return fence{
+		mode: g.mode, network: g.network, tier: w.tier(), abi: w.runner.host.abi,
+		root: !w.owned && os.Geteuid() == 0, alone: w.owned,
+	}
+}
+
+// launch runs one launcher to its end.
+func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.Order) (Result, error) {
+	l := w.newLaunch(o, g.mode)
 	told, err := l.run(stop, lease)
 	l.stdout.Close() // nothing writes any more
 	l.stderr.Close()
@@ -74,7 +143,7 @@ type launch struct {
 	cmd    *exec.Cmd
 	stdout output
 	stderr *snippet
-	extra  []*os.File
+	given  []*os.File // the workspace and its temp directory
 }
 
 // output is where a stream goes.
@@ -91,7 +160,7 @@ func (w *Workspace) newLaunch(o *wire.Order, mode session.SandboxMode) *launch {
 		// One JSON object, in which a byte can take six.
 		l.stdout = &whole{room: 6*o.Cap + 64<<10}
 	}
-	l.extra = []*os.File{w.root, w.temp}
+	l.given = []*os.File{w.root, w.temp}
 	l.cmd = &exec.Cmd{
 		Path:        w.runner.launcher,
 		Args:        []string{wire.LauncherName},
@@ -101,16 +170,19 @@ func (w *Workspace) newLaunch(o *wire.Order, mode session.SandboxMode) *launch {
 		WaitDelay:   pipeGrace,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
-	if !o.Mounts {
+	if !o.Namespaces {
 		return l
 	}
 	attr := l.cmd.SysProcAttr
-	attr.Cloneflags = unix.CLONE_NEWNS
-	if w.runner.ns == userNamespaces {
+	attr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
+	if o.Loopback {
+		attr.Cloneflags |= unix.CLONE_NEWNET
+	}
+	if w.runner.host.spaces == userNamespaces {
 		attr.Cloneflags |= unix.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP} // dropped before the command starts
+		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN} // dropped before the command starts
 	}
 	return l
 }
@@ -130,7 +202,7 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 		return report{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	defer func() { _ = conn.Close() }()
-	l.cmd.ExtraFiles = append([]*os.File{theirs}, l.extra...)
+	l.cmd.ExtraFiles = []*os.File{theirs}
 	err = errors.Join(l.cmd.Start(), theirs.Close())
 	if err != nil {
 		return report{}, fmt.Errorf("%w: start launcher: %w", ErrNotStarted, err)
@@ -143,7 +215,9 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 	}()
 	encoder := json.NewEncoder(conn)
 	// A launcher that is gone is noticed by the other goroutine.
-	_ = encoder.Encode(l.order)
+	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(int(l.given[0].Fd()), int(l.given[1].Fd())), nil); err == nil {
+		_ = encoder.Encode(l.order)
+	}
 	var renewed <-chan struct{}
 	if lease != nil {
 		renewed = lease.Renewed()
@@ -256,6 +330,7 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		ExitCode: end.Code,
 		Swept:    end.Swept,
 		TimedOut: end.Cause == wire.CauseTimeout,
+		Limit:    limitOf(end.Cause),
 		Failed:   end.Code != 0 || end.Cause != "",
 	}
 	if end.Signal != 0 {
@@ -271,9 +346,20 @@ func (l *launch) shellResult(end wire.Ending) Result {
 	}
 	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated()
 	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(l.stderr) {
-		res = res.denied(l.mode)
+		res = res.denied(session.DenialSuspected, l.mode)
 	}
 	return res
+}
+
+// limitOf names the limit behind a cause.
+func limitOf(cause string) session.Limit {
+	switch cause {
+	case wire.CauseTimeout:
+		return session.LimitTime
+	case wire.CauseLease:
+		return session.LimitLease
+	}
+	return ""
 }
 
 // refusal looks in the standard error of a failed command for what the fence's
@@ -292,7 +378,7 @@ func refusal(stderr *snippet) bool {
 // performed reads what the second stage said. If it was ended it may have said
 // nothing; if it ended by itself and said nothing, what it did is unknown.
 func (l *launch) performed(end wire.Ending) (Result, error) {
-	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout}
+	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout, Limit: limitOf(end.Cause)}
 	if end.Cause != "" {
 		res.Failed, res.Code, res.Output = true, CodeFailed, "the operation was ended before it was done"
 		return res, nil

@@ -19,22 +19,14 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// namespaces says how a mount namespace can be had on this host.
-type namespaces int
-
-const (
-	noNamespaces   namespaces = iota + 1
-	rootNamespaces            // by CAP_SYS_ADMIN
-	userNamespaces            // by a user namespace of its own
-)
-
 // Runner runs permitted calls. It is safe for concurrent use.
 type Runner struct {
 	cfg      Config
 	launcher string // path of the launcher's binary, as this process's children see it
-	ns       namespaces
+	host     host
 	unfit    error // why this host confines nothing, or nil
 	user     string
+	places   places
 }
 
 // New returns a Runner, having tried on this host what it will rely on: a
@@ -54,7 +46,7 @@ func New(cfg Config) (*Runner, error) {
 			return nil, fmt.Errorf("environment entry %q is not KEY=VALUE", kv)
 		}
 	}
-	r := &Runner{cfg: cfg, ns: noNamespaces, user: strconv.Itoa(os.Getuid())}
+	r := &Runner{cfg: cfg, user: strconv.Itoa(os.Getuid())}
 	if u, err := user.LookupId(r.user); err == nil {
 		r.user = u.Username
 	}
@@ -72,76 +64,25 @@ func New(cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// probe tries the kinds of namespaces from best to none and keeps the first that
-// holds.
-func (r *Runner) probe() error {
-	kinds := []namespaces{userNamespaces, noNamespaces}
-	if os.Getuid() == 0 {
-		kinds = []namespaces{rootNamespaces, noNamespaces}
-	}
-	var failed []error
-	for _, ns := range kinds {
-		if r.cfg.noMounts && ns != noNamespaces {
-			continue
-		}
-		err := r.try(ns)
-		if err == nil {
-			r.ns = ns
-			return nil
-		}
-		failed = append(failed, err)
-	}
-	return errors.Join(failed...)
-}
-
-// try runs one call that must not get out.
-func (r *Runner) try(ns namespaces) (err error) {
-	dir, err := os.MkdirTemp("", "entail-probe-")
-	if err != nil {
-		return fmt.Errorf("make probe directory: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	root, secret, outside := filepath.Join(dir, "ws"), filepath.Join(dir, "ws/hidden"), filepath.Join(dir, "outside")
-	if ns == noNamespaces {
-		secret = filepath.Join(dir, "hidden")
-	}
-	if err := errors.Join(os.Mkdir(root, 0o700), os.Mkdir(secret, 0o700),
-		os.WriteFile(filepath.Join(secret, "secret"), []byte("readable"), 0o600)); err != nil {
-		return fmt.Errorf("prepare probe: %w", err)
-	}
-	cfg := r.cfg
-	cfg.Hidden = []string{secret}
-	ws, err := (&Runner{cfg: cfg, launcher: r.launcher, ns: ns, user: r.user}).Workspace(root)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, ws.Close()) }()
-	line := "exec 2>/dev/null; cat hidden/secret ../hidden/secret; : >../outside; : >inside"
-	res, err := ws.run(nil, nil, session.WorkspaceWrite, Op{Shell: &Shell{Command: line}})
-	if err != nil {
-		return err
-	}
-	_, statErr := os.Stat(outside)
-	if res.Code != "" || res.ExitCode != 0 || res.Output != "" || !errors.Is(statErr, os.ErrNotExist) {
-		return fmt.Errorf("the fence does not hold on this host: code %q, exit %d, output %q, outside file: %w",
-			res.Code, res.ExitCode, res.Output, statErr)
-	}
-	return nil
-}
-
 // Workspace is a directory that calls work in, with a private temp directory
 // beside it. It is safe for concurrent use.
 type Workspace struct {
 	runner *Runner
+	tree   session.ID
 	root   *os.File // both stay open, so that a directory put in their place is noticed
 	temp   *os.File
-	hidden []string // resolved, none below another
-	shelf  *shelf   // in temp
+	hidden []string   // resolved, none below another
+	shelf  *shelf     // in temp
+	user   *wire.User // the tree's, where users can be switched
+	owned  bool       // the directory belongs to the tree: all its calls run as user
 }
 
-// Workspace opens a workspace at root and makes its temp directory. Links in root
-// are followed once, now.
-func (r *Runner) Workspace(root string) (*Workspace, error) {
+// Workspace opens a workspace at root for a session of a tree, which the id of the
+// tree's root names, and makes its temp directory. Links in root are followed once,
+// now. A directory that is empty and belongs to this process's user is given to the
+// tree, where users can be switched. An empty tree is nobody's: its calls run as
+// this process's user.
+func (r *Runner) Workspace(root string, tree session.ID) (*Workspace, error) {
 	if !filepath.IsAbs(root) {
 		return nil, fmt.Errorf("workspace %q is not an absolute path", root)
 	}
@@ -169,8 +110,15 @@ func (r *Runner) Workspace(root string) (*Workspace, error) {
 	if err != nil {
 		return nil, errors.Join(err, dir.Close())
 	}
-	kept := &shelf{dir: temp, each: r.cfg.maxOutput, room: r.cfg.maxOutputs}
-	return &Workspace{runner: r, root: dir, temp: temp, hidden: hidden, shelf: kept}, nil
+	w := &Workspace{runner: r, tree: tree, root: dir, temp: temp, hidden: hidden}
+	w.shelf = &shelf{dir: temp, each: r.cfg.maxOutput, room: r.cfg.maxOutputs}
+	if r.host.switches && tree != "" {
+		if err := w.settle(); err != nil {
+			return nil, errors.Join(err, w.Close())
+		}
+	}
+	r.places.add(w)
+	return w, nil
 }
 
 // Root returns the resolved path of the workspace.
@@ -237,16 +185,22 @@ func (w *Workspace) Close() error {
 	return nil
 }
 
-// fit says why a call cannot be confined here, or nothing.
-func (w *Workspace) fit() string {
+// fit says why a call cannot be confined here as it must be, or nothing.
+func (w *Workspace) fit(g grant) string {
 	if w.runner.unfit != nil {
 		return w.runner.unfit.Error()
+	}
+	if t := w.tier(); t.Weaker(g.terms.Require) {
+		return fmt.Sprintf("this deployment requires tier %q (confinement.require), and here a call gets %q: `entail doctor` says what would give more", g.terms.Require, t)
+	}
+	if g.network == session.NetworkLoopback && !w.runner.host.loopback {
+		return "network \"loopback\" needs a network namespace, which this host does not give: set confinement.network to deny or allow"
 	}
 	for _, h := range w.hidden {
 		if !paths.Within(h, w.Root()) {
 			continue
 		}
-		if w.runner.ns == noNamespaces {
+		if w.runner.host.spaces == noNamespaces {
 			return fmt.Sprintf("the data directory %s lies inside the workspace, and this host lets nobody hide it there: "+
 				"choose another with --dir", h)
 		}
@@ -257,9 +211,9 @@ func (w *Workspace) fit() string {
 	return ""
 }
 
-// environ is the environment of a shell call: this list and the configured one,
-// whatever this process was started with.
-func (w *Workspace) environ() []string {
+// environ is the environment of a shell call as a user, nil for this process's:
+// this list and the configured one, whatever this process was started with.
+func (w *Workspace) environ(as *wire.User) []string {
 	env := map[string]string{
 		"PATH":   "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME":   w.Root(),
@@ -267,6 +221,9 @@ func (w *Workspace) environ() []string {
 		"LANG":   "C.UTF-8",
 		"TERM":   "dumb",
 		"USER":   w.runner.user,
+	}
+	if as != nil {
+		env["USER"] = strconv.Itoa(as.UID)
 	}
 	for _, kv := range w.runner.cfg.Env {
 		key, value, _ := strings.Cut(kv, "=")

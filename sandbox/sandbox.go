@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/entail-fleet/entail/internal/wire"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -61,6 +62,9 @@ type Config struct {
 	// Hidden lists absolute paths, existing or not, that no confined call may
 	// read or write: the data directory, the token file. Default none.
 	Hidden []string
+	// UIDs are the users that trees are given where this process can switch users.
+	// Every worker of a deployment has the same. Default policy.DefaultConfinement's.
+	UIDs policy.UIDRange
 	// Env is what a shell call finds in its environment beyond the built-in
 	// list, as KEY=VALUE; a key of that list is replaced. Default none.
 	Env []string
@@ -77,8 +81,8 @@ type Config struct {
 	launcher string
 	// maxABI, in tests, is the highest Landlock ABI to believe in; -1 none.
 	maxABI int
-	// noMounts, in tests, forbids mount namespaces.
-	noMounts bool
+	// best, in tests, is the strongest tier to try.
+	best session.Tier
 	// maxOutput and maxOutputs are how many bytes are kept of one output that is
 	// shown in part, and of all those of a Workspace. Set in tests alone.
 	maxOutput, maxOutputs int64
@@ -92,6 +96,12 @@ const (
 )
 
 func (c Config) withDefaults() Config {
+	if c.UIDs == (policy.UIDRange{}) {
+		c.UIDs = policy.DefaultConfinement().UIDs
+	}
+	if c.best == "" {
+		c.best = session.TierNamespaces
+	}
 	if c.OutputCap <= 0 {
 		c.OutputCap = defaultOutputCap
 	}
@@ -180,15 +190,24 @@ type Result struct {
 	TimedOut bool
 	// Truncated says that Output is not all there was.
 	Truncated bool
-	// Denied says that the fence refused an effect. For a shell call it is a
-	// well-founded suspicion, for file operations it is exact.
-	Denied bool
+	// Limit names the limit that ended the call, if one did.
+	Limit session.Limit
+	// Denial says whether the fence refused an effect.
+	Denial session.Denial
+	// Sandbox is what held the call. It is the zero value for one that did not run.
+	Sandbox session.Confinement
 	// Code names what went wrong with a file operation or with confinement.
 	Code string
 	// Failed says that the call did not do what it was asked to.
 	Failed bool
 	// Swept counts the processes the call left behind, which were killed.
 	Swept int
+}
+
+// Denied reports whether the fence refused an effect, for certain or as far as can
+// be told.
+func (r Result) Denied() bool {
+	return r.Denial == session.DenialCertain || r.Denial == session.DenialSuspected
 }
 
 // Marker returns the line that ends the output of a denied call.
@@ -217,8 +236,8 @@ func Hint(mode session.SandboxMode) string {
 }
 
 // denied makes r the result of a refusal under mode.
-func (r Result) denied(mode session.SandboxMode) Result {
-	r.Denied, r.Failed, r.Code = true, true, CodeDenied
+func (r Result) denied(how session.Denial, mode session.SandboxMode) Result {
+	r.Denial, r.Failed, r.Code = how, true, CodeDenied
 	if r.Output != "" && !strings.HasSuffix(r.Output, "\n") {
 		r.Output += "\n"
 	}
@@ -228,5 +247,5 @@ func (r Result) denied(mode session.SandboxMode) Result {
 
 // unavailable is the result of a call that could not be confined.
 func unavailable(why string) Result {
-	return Result{Failed: true, Code: CodeUnavailable, Output: "the call was not run: " + why}
+	return Result{Failed: true, Code: CodeUnavailable, Denial: session.DenialNone, Output: "the call was not run: " + why}
 }

@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
@@ -48,7 +46,7 @@ func TestShellResults(t *testing.T) {
 		for _, mode := range session.SandboxModes() {
 			t.Run(tt.name+" "+string(mode), func(t *testing.T) {
 				t.Parallel()
-				if diff := cmp.Diff(tt.want, perform(t, p.ws, mode, shell(tt.line))); diff != "" {
+				if diff := diffResults(tt.want, perform(t, p.ws, mode, shell(tt.line))); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tt.line, diff)
 				}
 			})
@@ -56,7 +54,7 @@ func TestShellResults(t *testing.T) {
 	}
 	// Outside of the fence there is nothing to suspect.
 	res := perform(t, p.ws, session.DangerFullAccess, shell("echo Permission denied >&2; exit 1"))
-	if res.Denied || strings.Contains(res.Output, "[sandbox") {
+	if res.Denied() || strings.Contains(res.Output, "[sandbox") {
 		t.Errorf("unconfined: got %+v", res)
 	}
 }

@@ -115,7 +115,7 @@ func deprive(arg string) int {
 	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) {
 		return complain(err)
 	}
-	ws, err := r.Workspace(d.Root)
+	ws, err := r.Workspace(d.Root, "")
 	if err != nil {
 		return complain(err)
 	}

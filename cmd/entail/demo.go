@@ -16,6 +16,7 @@ import (
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/node"
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
@@ -108,6 +109,19 @@ using it.`,
 	return cmd
 }
 
+// openToTrees lets other users through to what is in a directory: where workers can
+// switch users, each tree has one of its own, who has to come to its workspace.
+func openToTrees(dir string) error {
+	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the data directory in it stays private
+		return err
+	}
+	const nobody = 65534
+	if os.Geteuid() == 0 && !sandbox.Reachable(filepath.Join(dir, "work"), nobody) {
+		return fmt.Errorf("no other user can come to %s, and as root each tree has a user of its own: set TMPDIR to a directory that others can enter, such as /tmp", dir)
+	}
+	return nil
+}
+
 // demo tells the steps and fails if one is not as it must be.
 func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 	base, err := os.MkdirTemp("", "entail-demo-")
@@ -116,6 +130,9 @@ func (a *app) demo(ctx context.Context, o demoOptions) (err error) {
 	}
 	if base, err = filepath.EvalSymlinks(base); err != nil {
 		return unavailable(err)
+	}
+	if err := openToTrees(base); err != nil {
+		return unavailable(errors.Join(err, os.Remove(base)))
 	}
 	if o.keep {
 		a.printer.line("directory %s", base)

@@ -99,7 +99,7 @@ const confinedScript = `sessions:
 
 func stepReadOnly(ctx context.Context, m *demo, f *facts) error {
 	const ws = "read-only"
-	root, err := m.begin(ctx, plot{name: ws, script: confinedScript})
+	root, err := m.begin(ctx, plot{name: ws, script: confinedScript, filled: true})
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func stepReadOnly(ctx context.Context, m *demo, f *facts) error {
 
 func stepRestarted(ctx context.Context, m *demo, f *facts) error {
 	const ws = "restarted"
-	root, err := m.begin(ctx, plot{name: ws, script: confinedScript})
+	root, err := m.begin(ctx, plot{name: ws, script: confinedScript, filled: true})
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,12 @@ func runDemo(t *testing.T, binary string, steps ...int) (map[int]demoLine, int) 
 		args = append(args, "--step", strconv.Itoa(n))
 	}
 	cmd := exec.CommandContext(t.Context(), binary, args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	// Trees have users of their own, who come through here.
+	temp := t.TempDir()
+	if err := os.Chmod(filepath.Dir(temp), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Env = append(os.Environ(), "TMPDIR="+temp)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()

@@ -27,6 +27,7 @@ type plot struct {
 	sandbox session.SandboxMode
 	preset  session.Preset
 	surface session.Surface
+	filled  bool // keep.txt is there: without it an empty workspace is given to the tree
 }
 
 // dir is the workspace of a root.
@@ -44,11 +45,16 @@ func (m *demo) release(name string) error { return os.WriteFile(m.dir(name)+hold
 
 // begin starts a root in a new workspace.
 func (m *demo) begin(ctx context.Context, p plot) (session.ID, error) {
-	if err := os.MkdirAll(m.dir(p.name), 0o700); err != nil {
+	if err := os.MkdirAll(m.site.here, 0o711); err != nil { //nolint:gosec // a tree's own user comes through
 		return "", err
 	}
-	if err := os.WriteFile(filepath.Join(m.dir(p.name), "keep.txt"), []byte("kept\n"), 0o600); err != nil {
+	if err := os.Mkdir(m.dir(p.name), 0o700); err != nil {
 		return "", err
+	}
+	if p.filled {
+		if err := os.WriteFile(filepath.Join(m.dir(p.name), "keep.txt"), []byte("kept\n"), 0o600); err != nil {
+			return "", err
+		}
 	}
 	if p.surface == "" {
 		p.surface = session.SurfaceNone

@@ -34,7 +34,6 @@ type Site struct {
 	bounds wire.Bounds
 	root   *dir
 	temp   *dir
-	top    *os.Root // of everything, where there are no bounds
 	linked func() ([]ID, error)
 }
 
@@ -63,11 +62,6 @@ func Open(b wire.Bounds, root, temp *os.File, linked func() ([]ID, error)) (*Sit
 	}
 	if s.temp, err = openDir(b.Temp, temp); err != nil {
 		return nil, errors.Join(err, s.Close())
-	}
-	if b.Unconfined {
-		if s.top, err = os.OpenRoot("/"); err != nil {
-			return nil, errors.Join(err, s.Close())
-		}
 	}
 	return s, nil
 }
@@ -100,9 +94,6 @@ func (s *Site) Close() error {
 		if d != nil {
 			errs = append(errs, d.Close())
 		}
-	}
-	if s.top != nil {
-		errs = append(errs, s.top.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -149,11 +140,9 @@ func (s *Site) find(path string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	root := s.top
-	if !s.bounds.Unconfined {
-		if root, err = s.within(path, resolved); err != nil {
-			return nil, err
-		}
+	root, err := s.within(path, resolved)
+	if err != nil {
+		return nil, err
 	}
 	rel, err := filepath.Rel(root.Name(), resolved)
 	if err != nil {
@@ -164,7 +153,7 @@ func (s *Site) find(path string) (*place, error) {
 
 // within returns the directory that a resolved path lies in.
 func (s *Site) within(path, resolved string) (*os.Root, error) {
-	if s.hides(resolved) {
+	if !s.bounds.Unconfined && s.hides(resolved) {
 		return nil, faultf(wire.CodeDenied, "%s is out of bounds for every tool", resolved)
 	}
 	for _, d := range []*dir{s.root, s.temp} {
@@ -172,10 +161,30 @@ func (s *Site) within(path, resolved string) (*os.Root, error) {
 			return d.Root, nil
 		}
 	}
+	if s.bounds.Unconfined {
+		return around(resolved)
+	}
 	if s.goneTemp(resolved) {
 		return nil, faultf(wire.CodeNotFound, "%s is gone: a private temp directory goes when a turn ends or waits", path)
 	}
 	return nil, faultf(wire.CodeDenied, "%s leads to %s, outside of the workspace %s", path, resolved, s.bounds.Root)
+}
+
+// around opens the deepest directory on the way to a resolved path: those above it
+// may let this user pass and not look. It closes itself when no place is in it.
+func around(resolved string) (*os.Root, error) {
+	at := filepath.Dir(resolved)
+	for {
+		info, err := os.Stat(at)
+		if err == nil && info.IsDir() {
+			break
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return nil, err
+		}
+		at = filepath.Dir(at)
+	}
+	return os.OpenRoot(at)
 }
 
 // hides reports whether a resolved path is hidden.

@@ -1,7 +1,9 @@
 // Package wire is what a worker and the launchers that it starts say to each other.
 //
-// A launcher is born with a socket on [ControlFD]. The worker sends one [Order]
-// and then [Renewal]s; the launcher answers with [Notice]s, all as JSON. Nothing of
+// A launcher is born with a socket on [ControlFD]. The worker sends one byte, with
+// the descriptors of the workspace and of its temp directory, then one [Order] and
+// then [Renewal]s; the launcher answers with [Notice]s, all as JSON. A launcher can
+// so be born before it is known what for. Nothing of
 // it stands in an argument list or an environment. Both sides are built from one
 // source tree, so the messages have no version.
 package wire
@@ -15,12 +17,9 @@ const (
 	PerformName  = "entail-sandbox-perform"
 )
 
-// The descriptors a launcher is born with.
-const (
-	ControlFD = 3 // the socket to the worker
-	RootFD    = 4 // the workspace root
-	TempFD    = 5 // the private temp directory
-)
+// ControlFD is the socket to the worker, the one descriptor that a launcher is born
+// with beside the standard three.
+const ControlFD = 3
 
 // TempPrefix begins the name of every private temp directory.
 const TempPrefix = "entail-call-"
@@ -35,22 +34,28 @@ func LauncherEnv() []string { return []string{"GOGC=off", "GOMEMLIMIT=64MiB", "G
 type Bounds struct {
 	MayWrite   bool     // in the workspace and its temp directory
 	Unconfined bool     // there is no fence
-	Root       string   // canonical; must be the directory behind RootFD
-	Temp       string   // canonical; must be the directory behind TempFD
+	Root       string   // canonical; must be the directory of the descriptor
+	Temp       string   // canonical; must be the directory of the descriptor
 	Hidden     []string // canonical, none below another
 }
 
 // Order is the first message on the control socket: everything the launcher has
-// to know.
+// to know. The zero value of each field is the narrowest, but for User.
 type Order struct {
 	Request
 
-	Mounts   bool // the launcher has a mount namespace of its own
-	MaxABI   int  // the highest Landlock ABI to believe in, when a test sets it; -1 none
-	Env      []string
-	Timeout  time.Duration
-	Deadline time.Duration // on the boot clock; zero means none
+	User       *User // as whom the call runs; nil as whom the launcher does
+	Namespaces bool  // the launcher has mounts, processes and IPC of its own
+	Loopback   bool  // and a network of its own, whose loopback interface is wanted
+	Sockets    bool  // IPv4 and IPv6 sockets may be made
+	MaxABI     int   // the highest Landlock ABI to believe in, when a test sets it; -1 none
+	Env        []string
+	Timeout    time.Duration
+	Deadline   time.Duration // on the boot clock; zero means none
 }
+
+// User is a user and the one group that it is in.
+type User struct{ UID, GID int }
 
 // Request is what the process that performs a file operation reads from its
 // standard input.

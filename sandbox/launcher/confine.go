@@ -45,18 +45,32 @@ func onFreshThread(f func()) {
 	<-done
 }
 
-// confine restricts the calling thread for good. Everything it starts from then
-// on is inside, and nothing else is.
-func confine(o *wire.Order, root, temp int) error {
+// restrict makes the calling thread, for good, what the order says. Everything it
+// starts from then on is that too, and nothing else is.
+func restrict(o *wire.Order, d dirs) error {
+	if o.Unconfined {
+		return become(o.User)
+	}
 	rules, err := newRuleset(o)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(rules.fd) }()
-	if err := rules.build(o, root, temp); err != nil {
+	// Paths are opened as who this is now.
+	if err := rules.build(o, d.root, d.temp); err != nil {
 		return err
 	}
-	if err := dropCaps(); err != nil {
+	keep := uint64(0)
+	if o.User == nil && unix.Getuid() == 0 {
+		keep = keptCaps()
+	}
+	if err := dropBounding(keep); err != nil {
+		return err
+	}
+	if err := become(o.User); err != nil {
+		return err
+	}
+	if err := dropCaps(keep); err != nil {
 		return err
 	}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
@@ -65,22 +79,32 @@ func confine(o *wire.Order, root, temp int) error {
 	if err := rules.enforce(); err != nil {
 		return err
 	}
-	return filter(!o.MayWrite).install()
+	return filter(!o.MayWrite, o.Sockets || o.Loopback).install()
 }
 
-// dropCaps leaves the calling thread at most keptCaps, and nothing at all unless
-// it runs as root: exec gives root what the bounding set leaves, and gives
-// others nothing.
-func dropCaps() error {
-	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&hdr, &data[0]); err != nil {
-		return fmt.Errorf("read capabilities: %w", err)
+// become makes the calling thread the user, in no other group, for good. The
+// functions of the standard library would do so with every thread.
+func become(u *wire.User) error {
+	if u == nil {
+		return nil
 	}
-	keep := keptCaps()
-	if unix.Getuid() != 0 {
-		keep = 0
+	gid, uid := uintptr(u.GID), uintptr(u.UID)
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("leave groups: %w", errno)
 	}
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESGID, gid, gid, gid); errno != 0 {
+		return fmt.Errorf("become group %d: %w", u.GID, errno)
+	}
+	// From root to anybody else, this drops every capability.
+	if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, uid, uid, uid); errno != 0 {
+		return fmt.Errorf("become user %d: %w", u.UID, errno)
+	}
+	return nil
+}
+
+// dropBounding takes from the calling thread what exec could give back to it: root
+// gets what the bounding set leaves, and others get nothing.
+func dropBounding(keep uint64) error {
 	for c := 0; ; c++ {
 		held, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, uintptr(c), 0, 0, 0)
 		if errors.Is(err, unix.EINVAL) {
@@ -98,6 +122,16 @@ func dropCaps() error {
 		if err != nil && (unix.Getuid() == 0 || !errors.Is(err, unix.EPERM)) {
 			return fmt.Errorf("drop capability %d: %w", c, err)
 		}
+	}
+	return nil
+}
+
+// dropCaps leaves the calling thread at most the set that is kept.
+func dropCaps(keep uint64) error {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("clear ambient capabilities: %w", err)

@@ -49,7 +49,7 @@ func newRuleset(o *wire.Order) (*ruleset, error) {
 		return nil, err
 	}
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: changeRights | readRights}
-	if abi >= 4 {
+	if abi >= 4 && !o.Sockets && !o.Loopback { // the filter is the fence; this is a second one
 		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 	}
 	if abi >= 5 {
@@ -61,7 +61,7 @@ func newRuleset(o *wire.Order) (*ruleset, error) {
 	if abi >= 9 {
 		attr.Handled_access_fs |= unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX
 	}
-	if abi >= 10 {
+	if abi >= 10 && !o.Sockets && !o.Loopback {
 		attr.Handled_access_net |= unix.LANDLOCK_ACCESS_NET_BIND_UDP | unix.LANDLOCK_ACCESS_NET_CONNECT_SEND_UDP
 	}
 	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET,
@@ -99,6 +99,11 @@ func (r *ruleset) build(o *wire.Order, root, temp int) error {
 	}
 	if err := errors.Join(r.allow(root, inside), r.allow(temp, inside)); err != nil {
 		return err
+	}
+	if o.Namespaces && o.MayWrite { // its own, empty
+		if err := r.allowPath(shmDir, inside); err != nil {
+			return err
+		}
 	}
 	if o.Op.Shell == nil {
 		if err := r.allowSelf(); err != nil {

@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -83,6 +82,15 @@ func launcherStage() int {
 	if err := unix.CloseRange(wire.ControlFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 1 // whatever this process inherited would leak: say nothing, run nothing
 	}
+	// For a moment the thread that starts the command lives on beside it, behind the
+	// same fence and as the same user: nobody may trace it into this memory.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return 1
+	}
+	given, err := receive()
+	if err != nil {
+		return 1
+	}
 	if err := unix.SetNonblock(wire.ControlFD, true); err != nil {
 		return 1
 	}
@@ -94,7 +102,7 @@ func launcherStage() int {
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT, unix.SIGHUP)
-	root, err := prepare(&o)
+	own, err := prepare(&o, given)
 	if err != nil {
 		return c.fail(wire.StageConfine, err)
 	}
@@ -102,7 +110,7 @@ func launcherStage() int {
 	if err != nil {
 		return c.fail(wire.StageConfine, err)
 	}
-	child, stage, err := start(c, &o, root)
+	child, stage, err := start(c, &o, own)
 	if err != nil {
 		return c.fail(stage, err)
 	}
@@ -112,11 +120,34 @@ func launcherStage() int {
 	return 0
 }
 
-// dirs are the directories an order grants, opened in this mount namespace.
+// dirs are the directories that an order grants.
 type dirs struct{ root, temp int }
 
+// receive waits for the first byte on the control socket and the descriptors that
+// come with it. They lead into the worker's mount namespace.
+func receive() (dirs, error) {
+	var first [1]byte
+	rights := make([]byte, unix.CmsgSpace(2*4))
+	n, m, _, _, err := unix.Recvmsg(wire.ControlFD, first[:], rights, unix.MSG_CMSG_CLOEXEC)
+	if err != nil || n != 1 {
+		return dirs{}, errors.Join(err, errNoOrder)
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:m])
+	if err != nil || len(messages) != 1 {
+		return dirs{}, errors.Join(err, errNoOrder)
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) != 2 {
+		return dirs{}, errors.Join(err, errNoOrder)
+	}
+	return dirs{root: fds[0], temp: fds[1]}, nil
+}
+
+// errNoOrder says that the worker is gone or is no worker.
+var errNoOrder = errors.New("no order came")
+
 // prepare does what concerns the whole process and must precede the fence.
-func prepare(o *wire.Order) (dirs, error) {
+func prepare(o *wire.Order, given dirs) (dirs, error) {
 	unix.Umask(0o022)
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return dirs{}, fmt.Errorf("forbid core dumps: %w", err)
@@ -127,17 +158,23 @@ func prepare(o *wire.Order) (dirs, error) {
 	if err := canSignal(); err != nil {
 		return dirs{}, err
 	}
-	if o.Mounts {
-		if err := hide(o); err != nil {
+	if o.Namespaces {
+		if err := separate(o); err != nil {
 			return dirs{}, err
 		}
 	}
-	root, err := reopen(wire.RootFD, o.Root)
+	root, err := reopen(given.root, o.Root)
 	if err != nil {
 		return dirs{}, err
 	}
-	temp, err := reopen(wire.TempFD, o.Temp)
-	return dirs{root: root, temp: temp}, err
+	temp, err := reopen(given.temp, o.Temp)
+	if err != nil {
+		return dirs{}, err
+	}
+	if err := unix.Fchdir(root); err != nil {
+		return dirs{}, fmt.Errorf("enter %s: %w", o.Root, err)
+	}
+	return dirs{root: root, temp: temp}, nil
 }
 
 // reopen opens path and checks that it is the directory the worker meant, which
@@ -162,15 +199,13 @@ func reopen(old int, path string) (int, error) {
 // fresh thread; the child inherits that thread's restrictions at fork, so there
 // is no moment in which it runs without them.
 func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error) {
-	cmd, err := newCommand(o, d.root)
+	cmd, err := newCommand(o)
 	if err != nil {
 		return 0, wire.StageConfine, err
 	}
 	onFreshThread(func() {
-		if !o.Unconfined {
-			if stage, err = wire.StageConfine, confine(o, d.root, d.temp); err != nil {
-				return
-			}
+		if stage, err = wire.StageConfine, restrict(o, d); err != nil {
+			return
 		}
 		if o.Deadline != 0 && wire.BootTime() >= o.Deadline {
 			stage, err = wire.StageLease, errLeaseOver
@@ -203,11 +238,8 @@ func (c *command) closeInput() {
 // whether every system call of such code stays on that thread would hang on the
 // inside of the standard library, while in a process that was started confined
 // every thread is, whatever the code does.
-func newCommand(o *wire.Order, root int) (*command, error) {
-	c := &command{attr: syscall.ProcAttr{
-		Dir: "/proc/self/fd/" + strconv.Itoa(root),
-		Sys: &syscall.SysProcAttr{Setsid: true},
-	}}
+func newCommand(o *wire.Order) (*command, error) {
+	c := &command{attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}}
 	if o.Op.Shell != nil {
 		c.path, c.argv = shell(o.Op.Shell.Command)
 		c.attr.Env = o.Env

@@ -72,7 +72,7 @@ func (p *program) onCall(nr uint32, body program) {
 
 // filter builds the program that every confined call runs under. What it names
 // fails; all else is left to Landlock and to the ordinary rights.
-func filter(readOnly bool) program {
+func filter(readOnly, sockets bool) program {
 	var p program
 	p.load(offArch)
 	p.jump(jeq, auditArch, 1, 0)
@@ -87,6 +87,11 @@ func filter(readOnly bool) program {
 	// Their flags are out of a filter's reach; all fall back to clone and openat.
 	p.deny(unix.ENOSYS, unix.SYS_CLONE3, unix.SYS_OPENAT2)
 	p.deny(unix.EPERM, deniedCalls()...)
+	if sockets {
+		p.onCall(unix.SYS_SOCKET, inet())
+	} else {
+		p.onCall(unix.SYS_SOCKET, noSocket())
+	}
 	p.onCall(unix.SYS_CLONE, failIfSet(offArg0, namespaceFlags))
 	p.onCall(unix.SYS_UNSHARE, failIfSet(offArg0, namespaceFlags))
 	p.onCall(unix.SYS_PRLIMIT64, failUnlessZero(offArg0))
@@ -141,6 +146,32 @@ func ioctls() program {
 	return p
 }
 
+// noSocket refuses every socket. AF_VSOCK is said not to be there, which is what
+// programs that probe for it expect.
+func noSocket() program {
+	var p program
+	p.load(offArg0)
+	p.deny(unix.EAFNOSUPPORT, unix.AF_VSOCK)
+	p.fail(unix.EPERM)
+	return p
+}
+
+// inet allows sockets of IPv4 and IPv6, and those of rtnetlink, by which programs learn of
+// interfaces and addresses: it changes nothing without a capability. Unix sockets
+// are refused: a server outside would write files for whoever asks it to.
+func inet() program {
+	var p program
+	p.load(offArg0)
+	p.deny(unix.EAFNOSUPPORT, unix.AF_VSOCK)
+	for _, family := range []uint32{unix.AF_INET, unix.AF_INET6} {
+		p.jump(jeq, family, 0, 1)
+		p.allow()
+	}
+	p.jump(jeq, unix.AF_NETLINK, 1, 0)
+	p.fail(unix.EPERM)
+	return append(p, failUnlessZero(offArg2)...) // NETLINK_ROUTE
+}
+
 // socketpairs allows connected pairs only: one of datagrams could still send to
 // any named socket.
 func socketpairs() program {
@@ -168,13 +199,12 @@ func (p program) install() error {
 	return nil
 }
 
-// deniedCalls lists what no confined call may use: making sockets, io_uring
+// deniedCalls lists what no confined call may use: io_uring
 // (which opens and connects past a filter), mounts, namespaces, other processes'
 // descriptors, and what changes the machine rather than the workspace.
 // Landlock has no hook for most of them.
 func deniedCalls() []uint32 {
 	return append([]uint32{
-		unix.SYS_SOCKET,
 		unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 		unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_CHROOT, unix.SYS_MOUNT_SETATTR,
 		unix.SYS_OPEN_TREE, unix.SYS_OPEN_TREE_ATTR, unix.SYS_MOVE_MOUNT,
