@@ -6,12 +6,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/sandbox"
@@ -119,17 +121,43 @@ func TestUnknownModeIsNarrow(t *testing.T) {
 	}
 }
 
-// TestWorkspaceMovedAway puts another directory in the place of the workspace.
-func TestWorkspaceMovedAway(t *testing.T) {
+// notADirectory is what the kernel says of a link where a directory is to be opened.
+const notADirectory = "not a directory"
+
+// TestWorkspaceReplaced has a workspace taken away between two calls, with nothing or
+// something else in its place. No call follows it anywhere.
+func TestWorkspaceReplaced(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	if err := os.Rename(p.root, p.root+".old"); err != nil {
-		t.Fatal(err)
-	}
-	mkdir(t, p.root)
-	res := perform(t, p.ws, session.WorkspaceWrite, shell("echo x >f"))
-	if res.Code != "SANDBOX_UNAVAILABLE" || !strings.Contains(res.Output, "another directory") {
-		t.Errorf("got %+v", res)
+	for name, tt := range map[string]struct {
+		replace func(p *place) error
+		why     string
+	}{
+		"by nothing":               {func(*place) error { return nil }, "no such file or directory"},
+		"by another directory":     {func(p *place) error { return os.Mkdir(p.root, 0o755) }, "another directory"},
+		"by a link out":            {func(p *place) error { return os.Symlink(p.outside, p.root) }, notADirectory},
+		"by a link to where it is": {func(p *place) error { return os.Symlink(p.root+".old", p.root) }, notADirectory},
+		"by a file":                {func(p *place) error { return os.WriteFile(p.root, nil, 0o600) }, notADirectory},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t)
+			wantDone(t, perform(t, p.ws, session.WorkspaceWrite, shell("true")))
+			if err := errors.Join(os.Rename(p.root, p.root+".old"), tt.replace(p)); err != nil {
+				t.Fatal(err)
+			}
+			before := snapshot(t, filepath.Dir(p.root))
+			for _, op := range []sandbox.Op{shell("echo x >f"), {Write: &sandbox.Write{Path: "f", Content: "x"}}, {List: &sandbox.List{}}} {
+				for _, mode := range []session.SandboxMode{session.ReadOnly, session.WorkspaceWrite} {
+					wantUnavailable(t, perform(t, p.ws, mode, op), tt.why)
+				}
+				if _, err := p.ws.Perform(t.Context(), session.DangerFullAccess, op, nil); !errors.Is(err, sandbox.ErrNotStarted) {
+					t.Errorf("without a fence: got %v, want %v", err, sandbox.ErrNotStarted)
+				}
+			}
+			if diff := cmp.Diff(before, snapshot(t, filepath.Dir(p.root))); diff != "" {
+				t.Errorf("something ran (-before +after):\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -173,43 +201,88 @@ func TestWorkspaceThroughLink(t *testing.T) {
 	wantDone(t, perform(t, ws, session.WorkspaceWrite, shell("echo x >"+link+"/d")))
 }
 
-// TestWorkerStaysFree runs calls at once and looks whether any thread of this
+// TestWorkerStaysFree runs many calls at once and looks whether any thread of this
 // process was restricted on the way.
 func TestWorkerStaysFree(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)
-	before := restrictions(t, "/proc/self/status")
-	var calls sync.WaitGroup
-	for range 8 {
-		calls.Go(func() {
-			if res, err := p.ws.Perform(t.Context(), session.ReadOnly, shell("true"), nil); err != nil || res.Failed {
-				t.Errorf("got %+v, %v", res, err)
+	const calls, atOnce = 200, 20
+	var callers sync.WaitGroup
+	left := make(chan session.SandboxMode)
+	for range atOnce {
+		callers.Go(func() {
+			for mode := range left {
+				if res, err := p.ws.Perform(t.Context(), mode, shell("true"), nil); err != nil || res.Failed {
+					t.Errorf("got %+v, %v", res, err)
+				}
 			}
 		})
 	}
-	calls.Wait()
-	tasks, err := filepath.Glob("/proc/self/task/*/status")
-	if err != nil || len(tasks) == 0 {
-		t.Fatalf("threads: %v, %v", tasks, err)
+	for i := range calls {
+		left <- session.SandboxModes()[i%3]
 	}
-	for _, task := range tasks {
-		if got := restrictions(t, task); got != "" && got != before {
-			t.Errorf("%s: got %q, want %q", task, got, before)
-		}
+	close(left)
+	callers.Wait()
+	if restricted := restrictedThreads(t); len(restricted) > 0 {
+		t.Errorf("this process was born with\n%sand has threads with\n%s", born, restricted)
 	}
 	write(t, filepath.Join(p.outside, "free"), "")
+	// A thread that is restricted is noticed, or the look shows nothing.
+	onFreshThread(func() {
+		if err := (withheld{Call: unix.SYS_ACCT, Errno: unix.ENOSYS}).install(); err != nil {
+			t.Error(err)
+		}
+		if len(restrictedThreads(t)) != 1 {
+			t.Error("a restricted thread is not noticed")
+		}
+	})
 }
 
-// restrictions returns what a thread's status says of its restrictions, or ""
-// when it has ended.
-func restrictions(t *testing.T, path string) string {
+// onFreshThread runs f on a thread that ends with it.
+func onFreshThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() { // the first thread does not end
+			onFreshThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
+	}()
+	<-done
+}
+
+// restrictedThreads returns what the threads of this process that have restrictions
+// it was not born with say of them.
+func restrictedThreads(t *testing.T) []string {
 	t.Helper()
+	tasks, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil || len(tasks) == 0 {
+		t.Errorf("threads: %v, %v", tasks, err)
+	}
+	var restricted []string
+	for _, task := range tasks {
+		if got := restrictions(task); got != "" && got != born {
+			restricted = append(restricted, got)
+		}
+	}
+	return restricted
+}
+
+// born is what this process was restricted by before any call.
+var born = restrictions("/proc/self/status")
+
+// restrictions returns what a thread's status says of its restrictions, or nothing
+// when it has ended.
+func restrictions(path string) string {
 	status, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return ""
 	}
 	if err != nil {
-		t.Fatal(err)
+		return err.Error()
 	}
 	var lines []string
 	for line := range strings.Lines(string(status)) {
