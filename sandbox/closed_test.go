@@ -224,7 +224,7 @@ func TestWorkerStaysFree(t *testing.T) {
 	close(left)
 	callers.Wait()
 	if restricted := restrictedThreads(t); len(restricted) > 0 {
-		t.Errorf("this process was born with\n%sand has threads with\n%s", born, restricted)
+		t.Errorf("this process was born with\n%sand has threads with\n%s", untouched, restricted)
 	}
 	write(t, filepath.Join(p.outside, "free"), "")
 	// A thread that is restricted is noticed, or the look shows nothing.
@@ -264,15 +264,15 @@ func restrictedThreads(t *testing.T) []string {
 	}
 	var restricted []string
 	for _, task := range tasks {
-		if got := restrictions(task); got != "" && got != born {
+		if got := restrictions(task); got != "" && got != untouched {
 			restricted = append(restricted, got)
 		}
 	}
 	return restricted
 }
 
-// born is what this process was restricted by before any call.
-var born = restrictions("/proc/self/status")
+// untouched is what this process was restricted by before any call.
+var untouched = restrictions("/proc/self/status")
 
 // restrictions returns what a thread's status says of its restrictions, or nothing
 // when it has ended.

@@ -158,23 +158,34 @@ func prepare(o *wire.Order, given dirs) (dirs, error) {
 	if err := canSignal(); err != nil {
 		return dirs{}, err
 	}
+	own, err := given.reopen(o)
+	if err != nil {
+		return dirs{}, err
+	}
 	if o.Namespaces {
-		if err := separate(o); err != nil {
+		err := errors.Join(separate(o), unix.Close(own.root), unix.Close(own.temp))
+		if err != nil {
+			return dirs{}, err
+		}
+		// What was opened before leads around what is mounted now.
+		if own, err = given.reopen(o); err != nil {
 			return dirs{}, err
 		}
 	}
-	root, err := reopen(given.root, o.Root)
-	if err != nil {
-		return dirs{}, err
-	}
-	temp, err := reopen(given.temp, o.Temp)
-	if err != nil {
-		return dirs{}, err
-	}
-	if err := unix.Fchdir(root); err != nil {
+	if err := unix.Fchdir(own.root); err != nil {
 		return dirs{}, fmt.Errorf("enter %s: %w", o.Root, err)
 	}
-	return dirs{root: root, temp: temp}, nil
+	return own, nil
+}
+
+// reopen opens by their paths the directories that were given.
+func (d dirs) reopen(o *wire.Order) (dirs, error) {
+	root, err := reopen(d.root, o.Root)
+	if err != nil {
+		return dirs{}, err
+	}
+	temp, err := reopen(d.temp, o.Temp)
+	return dirs{root: root, temp: temp}, err
 }
 
 // reopen opens path and checks that it is the directory the worker meant, which
