@@ -9,11 +9,10 @@
 //
 // Under read-only a call changes no file but /dev/null. Under workspace-write it
 // changes files in the workspace and in the workspace's private temp directory.
-// Under both it makes no socket, and it can neither signal, inspect nor trace a
-// process outside of the call, nor read the paths in Config.Hidden or the temp
-// directory of another workspace.
-// Under danger-full-access there is no fence: the call is as free as this
-// process's user, and can read this process's environment and files.
+// Under both it can neither inspect nor trace a process outside of the call, make
+// a unix socket, nor read the paths in Config.Hidden, the workspaces of other
+// trees that are known here, or the temp directory of another workspace.
+// Under danger-full-access there is no fence: the call is as free as its user.
 //
 // Under every mode a call gets an environment built from a list, no inherited
 // descriptor, no terminal, and no input. Everything it started is gone when Run
@@ -23,6 +22,42 @@
 //
 // If the host cannot confine a call it is refused with [CodeUnavailable]. It
 // never runs with less than all of its fence.
+//
+// # Tiers
+//
+// Landlock and seccomp hold every confined call. What holds it besides depends on
+// the host, and [New] finds out by running a call that attacks:
+//
+//   - namespaces: mounts, processes and System V IPC of the call's own. All that is
+//     mounted is read-only, but for what the mode lets it write, and it has a
+//     /dev/shm of its own. It takes CAP_SYS_ADMIN, or user namespaces.
+//   - uid: the call runs as a user that only its tree has. It takes root, and a
+//     workspace that belongs to that user.
+//   - landlock: neither.
+//
+// The best one is used that the host and the workspace allow. A deployment that
+// requires a stronger one has the call refused. [Result.Sandbox] says which it was,
+// how much of the mode's promise it keeps, and what it leaves open: see the gaps.
+//
+// # Users
+//
+// Where this process can switch users, each tree has one of its own, derived from
+// the id of its root, the same on every worker. A workspace belongs to the tree if
+// its directory has that owner and can be reached by it; then all calls of the tree
+// run as that user, under every mode and in every tier, and no other tree works on
+// its files. A workspace that is empty, but for a mark, and belongs to this
+// process's user is given to the tree whose session opens it first. In any other,
+// confined calls run as this process's user; as root they keep the capabilities
+// that build tools need on their own files. A danger-full-access call runs as the
+// tree's user everywhere, unless the deployment has it run as this process's.
+//
+// # Network
+//
+// A call's network is what its decision says. deny is no socket at all, but for
+// connected pairs. allow is sockets of IPv4, IPv6 and rtnetlink, on the host's
+// network: all of it, its loopback interface included. loopback is a network of
+// the call's own with nothing else, which takes namespaces. Unix sockets are
+// refused in all three.
 //
 // # How
 //
@@ -36,10 +71,12 @@
 //
 // In order:
 //
-//  1. It closes what it inherited, becomes the reaper of all below it, covers
-//     hidden paths if it has a mount namespace, and opens the workspace anew.
-//  2. One fresh thread drops capabilities, sets no_new_privs, enters a Landlock
-//     domain and a seccomp filter, and forks. The child inherits all of that.
+//  1. It closes what it inherited, forbids to be traced, becomes the reaper of all
+//     below it, makes its namespaces what the call may see, and opens the workspace
+//     anew.
+//  2. One fresh thread drops capabilities, becomes the tree's user, sets
+//     no_new_privs, enters a Landlock domain and a seccomp filter, and forks. The
+//     child inherits all of that.
 //  3. The launcher, outside of the fence, waits for the child, for the end of the
 //     socket, the timeout or the lease, and then stops and kills all descendants
 //     until none is left.
@@ -82,23 +119,28 @@
 //
 // # What is not promised
 //
-// This is Landlock with seccomp, and a mount namespace only to hide. It is not a
-// virtual machine: the kernel's own faults, covert channels, and the use of
-// processor, memory and disk are out of its reach. In particular:
+// This is not a virtual machine: the kernel's own faults, covert channels, and the
+// use of processor, memory and disk are out of its reach. Nor is it a firewall. The
+// gaps that a result names are promises not kept:
 //
-//   - Under workspace-write the mode, owner, times and extended attributes of
-//     outside files of the same user can be changed. Under read-only they cannot.
-//   - Shell commands read whatever the user can read and is not hidden, other
-//     workspaces included, and the temp directories of others too where the
-//     workspace lies around them. Argument lists of other processes are readable.
-//   - Below Landlock ABI 6 a command can signal processes of the same user, the
-//     launcher included. Below ABI 3 nothing runs.
-//   - Locks on outside files, System V shared memory and access times are not
-//     fenced. Under workspace-write nor are the scheduling priorities of
-//     processes of the same user, unless this process is root.
-//   - No networking at all, not even on the loopback interface; no nested
-//     containers; no set-user-id programs; no programs of another architecture; no
-//     openat2, which programs do without.
+//   - metadata: under workspace-write in tier landlock, mode, owner, times and
+//     extended attributes of outside files of the same user can be changed.
+//   - signals: below Landlock ABI 6 without namespaces, a command can signal
+//     processes of the same user, the launcher included. Below ABI 3 nothing runs.
+//   - hard-links: see above. A tree's own user cannot write what belongs to others.
+//   - priority: the scheduling of other processes of the same user can be changed
+//     under workspace-write in tier landlock, unless this process is root.
+//   - shared-memory: without namespaces, System V segments that everybody may use.
+//   - process-list: without namespaces, argument lists of all processes.
+//   - file-locks: outside files that can be read can be locked.
+//   - network: the network is the host's.
+//
+// And, everywhere:
+//
+//   - Shell commands read whatever their user can read and is not hidden. Access
+//     times are changed by reading.
+//   - No nested containers; no set-user-id programs; no programs of another
+//     architecture; no openat2, which programs do without.
 //   - What a call writes can do harm later, when somebody runs it unconfined.
 //   - A call that is killed in the middle of a write can leave a file named
 //     .entail-*.tmp beside the target.

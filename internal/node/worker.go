@@ -49,18 +49,18 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	if err != nil {
 		return err
 	}
-	lease, err := leaseOf(ctx, log)
+	deployed, err := deployment(ctx, log)
 	if err != nil {
 		return err
 	}
-	runner, err := sandbox.New(sandbox.Config{Hidden: cfg.Hidden, Env: cfg.Env})
+	runner, err := sandbox.New(sandbox.Config{Hidden: cfg.Hidden, Env: cfg.Env, UIDs: deployed.Confinement.UIDs})
 	if errors.Is(err, sandbox.ErrUnavailable) {
 		logger.Warn("this host cannot confine calls: each will be refused", slog.Any("error", err))
 	} else if err != nil {
 		return err
 	}
 	w, err := agent.NewWorker(agent.Config{
-		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: lease, Grace: grace,
+		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: time.Duration(deployed.Lease), Grace: grace,
 		Log: log, Client: api, Runner: runner, Models: models(order.Endpoints), Logger: logger,
 	})
 	if err != nil {
@@ -74,21 +74,22 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 // shorter than the time that whoever started it waits.
 const grace = 5 * time.Second
 
-// leaseOf reads the deployment's lease.
-func leaseOf(ctx context.Context, log *stream.Log) (time.Duration, error) {
+// deployment reads the settings that a worker goes by for as long as it runs: the
+// lease, and the users of trees.
+func deployment(ctx context.Context, log *stream.Log) (policy.Deployment, error) {
 	const wayOut = "a coordinator with the provisioner's credentials makes them when it starts"
 	value, revision, err := log.Settings().Load(ctx)
 	if err != nil {
-		return 0, fmt.Errorf("read the deployment's settings: %w; %s", err, wayOut)
+		return policy.Deployment{}, fmt.Errorf("read the deployment's settings: %w; %s", err, wayOut)
 	}
 	if revision == 0 {
-		return 0, errors.New("the deployment has no settings yet: " + wayOut)
+		return policy.Deployment{}, errors.New("the deployment has no settings yet: " + wayOut)
 	}
 	d, err := policy.NewDeployment(value, revision)
 	if err != nil {
-		return 0, fmt.Errorf("settings at revision %d: %w", revision, err)
+		return policy.Deployment{}, fmt.Errorf("settings at revision %d: %w", revision, err)
 	}
-	return time.Duration(d.Lease), nil
+	return d, nil
 }
 
 // models makes the clients of model endpoints. A session's log names the model;
