@@ -58,6 +58,9 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, g grant, op Op) (Resu
 	} else {
 		res, err = w.launch(stop, lease, g, &o)
 	}
+	if res.Failed && o.Unconfined && o.User != nil && !w.owned && isPermission(res.Output) {
+		res = res.note(notOwner(o.User.UID, w.Root()))
+	}
 	if res.Denial == "" {
 		res.Denial = session.DenialNone
 	}
@@ -65,6 +68,18 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, g grant, op Op) (Resu
 		res.Sandbox = w.fence(g).confinement()
 	}
 	return res, err
+}
+
+// isPermission reports whether a text speaks of missing rights.
+func isPermission(text string) bool {
+	text = strings.ToLower(text)
+	return strings.Contains(text, unix.EACCES.Error()) || strings.Contains(text, unix.EPERM.Error())
+}
+
+// notOwner says why a call without a fence may still not write its workspace.
+func notOwner(uid int, root string) string {
+	return fmt.Sprintf("[note: this call ran as user %d, its session tree's own, and %s belongs to somebody else; "+
+		"the deployment can have such calls run as the worker: confinement.fullAccessAs]", uid, root)
 }
 
 // order is what a launcher is told.

@@ -235,14 +235,19 @@ func Hint(mode session.SandboxMode) string {
 		"set to %s and a justification]", strings.Join(wider, " or "))
 }
 
-// denied makes r the result of a refusal under mode.
-func (r Result) denied(how session.Denial, mode session.SandboxMode) Result {
-	r.Denial, r.Failed, r.Code = how, true, CodeDenied
+// note adds a line to what is shown.
+func (r Result) note(line string) Result {
 	if r.Output != "" && !strings.HasSuffix(r.Output, "\n") {
 		r.Output += "\n"
 	}
-	r.Output += Marker(mode) + "\n" + noWorkaround
+	r.Output += line
 	return r
+}
+
+// denied makes r the result of a refusal under mode.
+func (r Result) denied(how session.Denial, mode session.SandboxMode) Result {
+	r.Denial, r.Failed, r.Code = how, true, CodeDenied
+	return r.note(Marker(mode) + "\n" + noWorkaround)
 }
 
 // unavailable is the result of a call that could not be confined.

@@ -225,6 +225,9 @@ func TestFullAccessIsNotTheWorkers(t *testing.T) {
 	if !strings.HasPrefix(res.Output, fmt.Sprintln(userOf(oak))) || strings.Contains(res.Output, "the key") || res.ExitCode == 0 {
 		t.Errorf("got %+v", res)
 	}
+	if !strings.Contains(res.Output, "confinement.fullAccessAs") {
+		t.Errorf("nothing says why it may not write: %+v", res)
+	}
 	if s := res.Sandbox; s.Tier != session.TierNone || s.Enforcement != session.NotEnforced || s.Network != session.NetworkAllow || len(s.Gaps) > 0 {
 		t.Errorf("it ran under %+v", s)
 	}
