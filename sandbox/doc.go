@@ -2,8 +2,9 @@
 //
 // Every effect, a file tool's too, happens in a child process that confines
 // itself and only then acts, so that one fence of the kernel covers all of them.
-// A call enters by [Workspace.Run] with a [policy.Permit]; there is no other way
-// in, and a permit that permits nothing runs nothing.
+// A call enters by [Workspace.Run] with a [policy.Permit], or by [Workspace.Exec],
+// which is the same on the caller's streams; there is no other way in, and a permit
+// that permits nothing runs nothing.
 //
 // # What a mode promises
 //

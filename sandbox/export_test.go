@@ -51,7 +51,7 @@ func (c Config) WithNamelessLauncher() (Config, *os.File, error) {
 
 // WithBest makes the Runner try no stronger tier.
 func (c Config) WithBest(t session.Tier) Config {
-	c.best = t
+	c.Best = t
 	return c
 }
 

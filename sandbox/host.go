@@ -57,10 +57,10 @@ func (r *Runner) probe() error {
 		return err
 	}
 	r.host.abi = landlockABI(r.cfg.maxABI)
-	if !r.cfg.best.Weaker(session.TierUID) {
+	if !r.cfg.Best.Weaker(session.TierUID) {
 		r.host.failed[session.TierUID] = r.probeUser()
 	}
-	if r.cfg.best == session.TierNamespaces {
+	if r.cfg.Best == session.TierNamespaces {
 		r.host.failed[session.TierNamespaces] = r.probeNamespaces()
 	}
 	return nil

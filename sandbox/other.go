@@ -53,6 +53,11 @@ func (w *Workspace) Root() string { return w.root }
 // Close does nothing.
 func (*Workspace) Close() error { return nil }
 
+// Exec refuses every call with CodeUnavailable.
+func (w *Workspace) Exec(ctx context.Context, p policy.Permit, sh Shell, lease Lease, _ Streams) (Result, error) {
+	return w.Run(ctx, p, Op{Shell: &sh}, lease)
+}
+
 // Run refuses every call with CodeUnavailable.
 func (*Workspace) Run(_ context.Context, p policy.Permit, _ Op, _ Lease) (Result, error) {
 	if !p.Sealed() {

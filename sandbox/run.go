@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -39,6 +40,11 @@ type grant struct {
 
 // run runs a call on a grant. It is what is behind the permit.
 func (w *Workspace) run(stop <-chan struct{}, lease Lease, g grant, op Op) (Result, error) {
+	return w.runOn(stop, lease, g, op, nil)
+}
+
+// runOn is run on streams of the caller's, if there are any.
+func (w *Workspace) runOn(stop <-chan struct{}, lease Lease, g grant, op Op, s *Streams) (Result, error) {
 	if err := validate(op); err != nil {
 		return Result{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
@@ -56,7 +62,7 @@ func (w *Workspace) run(stop <-chan struct{}, lease Lease, g grant, op Op) (Resu
 	if op.Shell == nil && w.runner.cfg.FilesInProcess && o.User == nil {
 		res, err = inProcess{w}.perform(stop, lease, o.Request, g.mode)
 	} else {
-		res, err = w.launch(stop, lease, g, &o)
+		res, err = w.launch(stop, lease, g, &o, s)
 	}
 	if res.Failed && o.Unconfined && o.User != nil && !w.owned && isPermission(res.Output) {
 		res = res.note(notOwner(o.User.UID, w.Root()))
@@ -140,8 +146,11 @@ func (w *Workspace) fence(g grant) fence {
 }
 
 // launch runs one launcher to its end.
-func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.Order) (Result, error) {
+func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.Order, s *Streams) (Result, error) {
 	l := w.newLaunch(o, g.mode)
+	if s != nil {
+		l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = s.In, s.Out, s.Err
+	}
 	told, err := l.run(stop, lease)
 	l.stdout.Close() // nothing writes any more
 	l.stderr.Close()
@@ -308,7 +317,7 @@ func (l *launch) result(told report) (Result, error) {
 		case f.Stage == wire.StageConfine && !l.order.Unconfined:
 			return unavailable(f.Message), nil
 		case f.Stage == wire.StageExec && l.order.Op.Shell != nil:
-			return Result{Failed: true, ExitCode: execExit(f.Errno), Output: "start the shell: " + f.Message}, nil
+			return Result{Failed: true, ExitCode: execExit(f.Errno), Output: l.what() + ": " + f.Message}, nil
 		}
 		return Result{}, fmt.Errorf("%w: %s", ErrNotStarted, f.Message)
 	}
@@ -330,6 +339,14 @@ func (l *launch) result(told report) (Result, error) {
 		err = errors.Join(err, ErrLeaseOver)
 	}
 	return res, err
+}
+
+// what names the program of a shell call for an error.
+func (l *launch) what() string {
+	if argv := l.order.Op.Shell.Argv; argv != nil {
+		return "start " + strconv.Quote(argv[0])
+	}
+	return "start the shell"
 }
 
 // execExit is what a shell would say of a program it could not start.

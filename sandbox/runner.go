@@ -36,6 +36,9 @@ type Runner struct {
 // danger-full-access ones.
 func New(cfg Config) (*Runner, error) {
 	cfg = cfg.withDefaults()
+	if !slices.Contains(session.Tiers(), cfg.Best) {
+		return nil, fmt.Errorf("tier %q confines nothing: the strongest to try is one of %v", cfg.Best, session.Tiers())
+	}
 	for _, path := range cfg.Hidden {
 		if !filepath.IsAbs(path) {
 			return nil, fmt.Errorf("hidden path %q is not absolute", path)
@@ -44,6 +47,9 @@ func New(cfg Config) (*Runner, error) {
 	for _, kv := range cfg.Env {
 		if !strings.Contains(kv, "=") {
 			return nil, fmt.Errorf("environment entry %q is not KEY=VALUE", kv)
+		}
+		if strings.Contains(kv, "\x00") {
+			return nil, fmt.Errorf("environment entry %q holds a NUL byte, which no environment can", kv)
 		}
 	}
 	r := &Runner{cfg: cfg, user: strconv.Itoa(os.Getuid())}

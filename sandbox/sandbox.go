@@ -3,6 +3,8 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,12 +79,13 @@ type Config struct {
 	// file system, and run as its user. Default false: a confined process.
 	FilesInProcess bool
 
+	// Best is the strongest tier to try. Default namespaces, which is the strongest.
+	Best session.Tier
+
 	// launcher, in tests, is started in place of the embedded launcher.
 	launcher string
 	// maxABI, in tests, is the highest Landlock ABI to believe in; -1 none.
 	maxABI int
-	// best, in tests, is the strongest tier to try.
-	best session.Tier
 	// maxOutput and maxOutputs are how many bytes are kept of one output that is
 	// shown in part, and of all those of a Workspace. Set in tests alone.
 	maxOutput, maxOutputs int64
@@ -99,8 +102,8 @@ func (c Config) withDefaults() Config {
 	if c.UIDs == (policy.UIDRange{}) {
 		c.UIDs = policy.DefaultConfinement().UIDs
 	}
-	if c.best == "" {
-		c.best = session.TierNamespaces
+	if c.Best == "" {
+		c.Best = session.TierNamespaces
 	}
 	if c.OutputCap <= 0 {
 		c.OutputCap = defaultOutputCap
@@ -145,6 +148,14 @@ type (
 	Grep = wire.Grep
 )
 
+// Streams are what a command that is run by [Workspace.Exec] reads and writes. An
+// *os.File is handed over as it is, anything else is copied, and nil is nothing: the
+// null device. What is handed over is the command's, whatever its mode.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
 const (
 	defaultShellTimeout = 2 * time.Minute
 	fileTimeout         = time.Minute
@@ -163,6 +174,24 @@ func validate(o Op) error {
 	}
 	if n != 1 {
 		return fmt.Errorf("an operation sets exactly one field, this one %d", n)
+	}
+	if o.Shell != nil {
+		return validateShell(o.Shell)
+	}
+	return nil
+}
+
+// validateShell checks what no program can be started with.
+func validateShell(s *Shell) error {
+	switch {
+	case s.Argv == nil:
+		return nil
+	case s.Command != "":
+		return errors.New("a shell call has a command line or arguments, not both")
+	case len(s.Argv) == 0 || s.Argv[0] == "":
+		return errors.New("the arguments name no program")
+	case slices.ContainsFunc(s.Argv, func(a string) bool { return strings.Contains(a, "\x00") }):
+		return errors.New("an argument holds a NUL byte, which no argument of a program can")
 	}
 	return nil
 }

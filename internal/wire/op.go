@@ -16,6 +16,9 @@ type Op struct {
 // Shell runs a command line with the workspace root as working directory.
 type Shell struct {
 	Command string
+	// Argv is a program with its arguments, run without a shell in place of Command.
+	// A name without a slash is looked up in the call's PATH.
+	Argv []string `json:",omitempty"`
 	// Timeout ends the call and all it started. Default 2 minutes.
 	Timeout time.Duration
 }

@@ -15,7 +15,9 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -210,9 +212,9 @@ func reopen(old int, path string) (int, error) {
 // fresh thread; the child inherits that thread's restrictions at fork, so there
 // is no moment in which it runs without them.
 func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error) {
-	cmd, err := newCommand(o)
+	cmd, stage, err := newCommand(o)
 	if err != nil {
-		return 0, wire.StageConfine, err
+		return 0, stage, err
 	}
 	onFreshThread(func() {
 		if stage, err = wire.StageConfine, restrict(o, d); err != nil {
@@ -249,23 +251,28 @@ func (c *command) closeInput() {
 // whether every system call of such code stays on that thread would hang on the
 // inside of the standard library, while in a process that was started confined
 // every thread is, whatever the code does.
-func newCommand(o *wire.Order) (*command, error) {
-	c := &command{attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}}
-	if o.Op.Shell != nil {
-		c.path, c.argv = shell(o.Op.Shell.Command)
+func newCommand(o *wire.Order) (c *command, stage string, err error) {
+	c = &command{attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}}
+	if s := o.Op.Shell; s != nil {
 		c.attr.Env = o.Env
 		c.attr.Files = []uintptr{0, 1, 2}
-		return c, nil
+		if s.Argv == nil {
+			c.path, c.argv = shell(s.Command)
+			return c, "", nil
+		}
+		c.argv = s.Argv
+		c.path, err = find(s.Argv[0], o.Env)
+		return c, wire.StageExec, err
 	}
 	c.path, c.argv = "/proc/self/exe", []string{wire.PerformName}
 	c.attr.Env = wire.LauncherEnv()
 	data, err := json.Marshal(o.Request)
 	if err != nil {
-		return nil, fmt.Errorf("encode request: %w", err)
+		return nil, wire.StageConfine, fmt.Errorf("encode request: %w", err)
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("make pipe: %w", err)
+		return nil, wire.StageConfine, fmt.Errorf("make pipe: %w", err)
 	}
 	go func() {
 		_, _ = w.Write(data) // a reader that died is seen by its exit
@@ -273,7 +280,7 @@ func newCommand(o *wire.Order) (*command, error) {
 	}()
 	c.input = r
 	c.attr.Files = []uintptr{r.Fd(), 1, 2}
-	return c, nil
+	return c, "", nil
 }
 
 // shell picks the shell of the host.
@@ -282,4 +289,32 @@ func shell(line string) (path string, argv []string) {
 		return "/bin/bash", []string{"bash", "-c", line}
 	}
 	return "/bin/sh", []string{"sh", "-c", line}
+}
+
+// find is where a program is that is not run by a shell: a name without a slash is
+// looked up in the PATH of its environment. Whether the call may execute it is the
+// kernel's to say, and what is found here is only a path.
+func find(name string, env []string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	err := unix.ENOENT
+	for _, kv := range env {
+		list, ok := strings.CutPrefix(kv, "PATH=")
+		if !ok {
+			continue
+		}
+		for dir := range strings.SplitSeq(list, ":") {
+			path := filepath.Join(dir, name)
+			info, statErr := os.Stat(path)
+			switch {
+			case !filepath.IsAbs(path) || statErr != nil || info.IsDir():
+			case info.Mode()&0o111 == 0:
+				err = unix.EACCES
+			default:
+				return path, nil
+			}
+		}
+	}
+	return "", err
 }
