@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
@@ -143,8 +144,8 @@ func (f Facts) unanswered(c session.Call, q policy.Question, subject policy.Call
 }
 
 // rerun prepares calls that a dead driver left open and that only read. One whose
-// mode has changed since its decision is not run again: the log has no decision
-// for it.
+// mode or network has changed since its decision is not run again: the log has no
+// decision for it.
 func (f Facts) rerun(ids []session.CallID) (verdicts, error) {
 	var v verdicts
 	for _, id := range ids {
@@ -156,13 +157,23 @@ func (f Facts) rerun(ids []session.CallID) (verdicts, error) {
 		if err != nil {
 			return v, err
 		}
-		if again.launch == nil || again.launch.permit.Mode() != c.Mode {
+		if l := again.launch; l == nil || l.permit.Mode() != c.Mode || l.permit.Network() != f.network(c) {
 			v.events = append(v.events, f.unknown(c))
 			continue
 		}
 		v.launches = append(v.launches, *again.launch)
 	}
 	return v, nil
+}
+
+// network is what the decision of an allowed call lets it reach.
+func (f Facts) network(c session.Call) session.Network {
+	for _, e := range slices.Backward(f.since(c.Seq)) {
+		if d, ok := e.Payload.(*session.ToolDecision); ok && d.CallID == c.ID {
+			return d.Network
+		}
+	}
+	return ""
 }
 
 // seenRevision is the newest settings revision that the log's decisions name. A

@@ -106,7 +106,9 @@ func (d *driver) effect(ctx context.Context, f Facts, l launch) (*session.ToolRe
 	case errors.Is(err, sandbox.ErrNotStarted) && (cause == nil || errors.Is(cause, errStopped)):
 		return f.notRun(l.call, err), nil
 	case errors.Is(cause, errStopped):
-		return f.result(l.call, strings.TrimSpace(res.Output+"\nInterrupted: the call was ended before it was done."), "", false), nil
+		r := f.result(l.call, strings.TrimSpace(res.Output+"\nInterrupted: the call was ended before it was done."), "", false)
+		r.Effect = effectOf(res)
+		return r, nil
 	case cause != nil:
 		return nil, cause
 	case errors.Is(err, sandbox.ErrNotPermitted):
@@ -129,8 +131,8 @@ func (f Facts) outcome(l launch, res sandbox.Result) *session.ToolResult {
 		text += fmt.Sprintf(format, args...)
 	}
 	switch {
-	case res.TimedOut:
-		add("[timed out]")
+	case res.Limit != "":
+		add("[ended by limit %s]", res.Limit)
 	case l.op.Shell != nil && res.Code == "" && res.Signal != "":
 		add("[ended by signal %s]", res.Signal)
 	case l.op.Shell != nil && res.ExitCode != 0:
@@ -140,14 +142,27 @@ func (f Facts) outcome(l launch, res sandbox.Result) *session.ToolResult {
 		add("%s", hint)
 	}
 	r := f.result(l.call, text, res.Code, res.Denied())
-	r.IsError = res.Failed || res.Denied() || res.TimedOut || res.ExitCode != 0
+	r.IsError = res.Failed || res.Denied() || res.Limit != "" || res.ExitCode != 0
+	r.Effect = effectOf(res)
 	return r
+}
+
+// effectOf is what is known of a call that ran, or nil if it did not.
+func effectOf(res sandbox.Result) *session.Effect {
+	if res.Sandbox.Mode == "" {
+		return nil
+	}
+	return &session.Effect{
+		ExitCode: res.ExitCode, Signal: res.Signal, TimedOut: res.TimedOut, Truncated: res.Truncated,
+		Limit: res.Limit, Denial: res.Denial, Sandbox: res.Sandbox,
+	}
 }
 
 // mayAsk reports whether a call of this session could be escalated at all: the
 // hint stands nowhere else (SPEC 5.5).
 func (f Facts) mayAsk() bool {
-	return f.Deployment.Composition.Approvals && f.State.Header.Surface != session.SurfaceNone &&
+	composed := f.Deployment.Composition
+	return composed.Sandbox && composed.Approvals && f.State.Header.Surface != session.SurfaceNone &&
 		policy.EffectiveOf(f.State.Knobs, f.Deployment).Approval == session.Ask
 }
 

@@ -35,7 +35,7 @@ const (
 // escalation is what every tool with an effect of its own may ask for besides
 // (SPEC 5.6).
 const escalation = `,
-	"sandbox_permissions": {"type": "string", "enum": ["read-only", "workspace-write", "danger-full-access"],
+	"sandbox_permissions": {"type": "string", "enum": ["workspace-write", "danger-full-access"],
 		"description": "A sandbox mode wider than the current one, for this call only. Needs a justification."},
 	"justification": {"type": "string", "description": "Why this one call needs the wider mode."}`
 
