@@ -160,6 +160,9 @@ func prepare(o *wire.Order, given dirs) (dirs, error) {
 	if err := canSignal(); err != nil {
 		return dirs{}, err
 	}
+	if err := giveOutput(o); err != nil {
+		return dirs{}, err
+	}
 	own, err := given.reopen(o)
 	if err != nil {
 		return dirs{}, err
@@ -188,6 +191,30 @@ func (d dirs) reopen(o *wire.Order) (dirs, error) {
 	}
 	temp, err := reopen(d.temp, o.Temp)
 	return dirs{root: root, temp: temp}, err
+}
+
+// giveOutput gives the pipes that the command writes to, which the worker made, to
+// the command's user: it could not open them by name otherwise, and a script that
+// writes to /dev/stderr does. The streams of a program that runs on its caller's own
+// stay the caller's.
+func giveOutput(o *wire.Order) error {
+	u := o.User
+	if u == nil || o.Op.Shell != nil && o.Op.Shell.Argv != nil {
+		return nil
+	}
+	for _, fd := range []int{1, 2} {
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err != nil {
+			return fmt.Errorf("look at descriptor %d: %w", fd, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFIFO {
+			continue // it is not of this call alone
+		}
+		if err := unix.Fchown(fd, u.UID, u.GID); err != nil {
+			return fmt.Errorf("give the pipe of descriptor %d to user %d: %w", fd, u.UID, err)
+		}
+	}
+	return nil
 }
 
 // reopen opens path and checks that it is the directory the worker meant, which
