@@ -129,8 +129,8 @@
 //   - signals: below Landlock ABI 6 without namespaces, a command can signal
 //     processes of the same user, the launcher included. Below ABI 3 nothing runs.
 //   - hard-links: see above. A tree's own user cannot write what belongs to others.
-//   - priority: the scheduling of other processes of the same user can be changed
-//     under workspace-write in tier landlock, unless this process is root.
+//   - priority: the scheduling of other processes of the same user can be changed in
+//     tier landlock, unless this process is root.
 //   - shared-memory: without namespaces, System V segments that everybody may use.
 //   - process-list: without namespaces, argument lists of all processes.
 //   - file-locks: outside files that can be read can be locked.

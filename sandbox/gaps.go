@@ -20,8 +20,7 @@ const (
 	GapSharedMemory session.Gap = "shared-memory"
 	// GapProcesses: the argument lists of other processes can be read.
 	GapProcesses session.Gap = "process-list"
-	// GapPriority: under workspace-write, scheduling of other processes of the same
-	// user can be changed.
+	// GapPriority: the scheduling of other processes of the same user can be changed.
 	GapPriority session.Gap = "priority"
 	// GapNetwork: the network is the host's.
 	GapNetwork session.Gap = "network"
@@ -54,7 +53,7 @@ func (f fence) gaps() []session.Gap {
 	add(writes && f.tier == session.TierLandlock, GapMetadata)
 	add(f.abi < scopedABI && !inside, GapSignals)
 	add(writes && !f.alone, GapLinks)
-	add(writes && !inside && !f.alone && !f.root, GapPriority)
+	add(!inside && !f.alone && !f.root, GapPriority)
 	add(!inside, GapSharedMemory)
 	add(!inside, GapProcesses)
 	add(true, GapLocks)
