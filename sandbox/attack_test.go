@@ -4,336 +4,361 @@ package sandbox_test
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"maps"
-	"net"
+	"encoding/json"
+	"flag"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
+	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/internal/attack"
+	"github.com/entail-fleet/entail/internal/natstest"
+	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
 
-// target is what an attack aims at. Its strings are the attacker's arguments.
-type target struct {
-	outside string // a file outside of the workspace
-	victim  int    // a process outside of the call
-	tcp     string
-	socket  string // a listening unix socket outside
+const secret = "SECRET=hunter2"
+
+// A column is one configuration.
+type column struct {
+	name    string
+	user    bool // the worker is an ordinary user, and else root
+	plain   bool
+	tier    session.Tier
+	tree    bool
+	mode    session.SandboxMode
+	network session.Network
+	cells   []int // of expected; what each refuses is refused
 }
 
-func (g target) args() []string {
-	return []string{g.outside, strconv.Itoa(g.victim), g.tcp, g.socket}
+// The ordinary user. It has nothing on any host.
+const nobody = 65534
+
+func (c column) uid() int {
+	if c.user && os.Getuid() == 0 {
+		return nobody
+	}
+	return os.Getuid()
 }
 
-// attack runs one attempt and reports by its exit code whether it got through.
-func attack(args []string) int {
-	victim, err := strconv.Atoi(args[2])
-	if err != nil {
-		return complain(err)
+// columns lists the configurations.
+func columns() []column {
+	const perMode = 5
+	all := []column{
+		{name: "plain root", plain: true, cells: []int{0}},
+		{name: "plain user", plain: true, user: true, cells: []int{1}},
 	}
-	all := attempts()
-	maps.Copy(all, metadata())
-	maps.Copy(all, truncations())
-	try := all[args[0]]
-	if try == nil {
-		return complain(fmt.Errorf("no attempt %q", args[0]))
+	for m, mode := range []session.SandboxMode{session.WorkspaceWrite, session.ReadOnly} {
+		first := 2 + m*perMode
+		for _, network := range session.Networks() {
+			tiers := []column{
+				{name: "landlock root", tier: session.TierLandlock, cells: []int{first}},
+				{name: "landlock user", tier: session.TierLandlock, user: true, cells: []int{first + 1}},
+				{name: "uid", tier: session.TierUID, tree: true, cells: []int{first + 2}},
+				{name: "namespaces root", tier: session.TierNamespaces, cells: []int{first + 3}},
+				{name: "namespaces user", tier: session.TierNamespaces, user: true, cells: []int{first + 4}},
+				{name: "namespaces uid", tier: session.TierNamespaces, tree: true, cells: []int{first + 2, first + 3}},
+			}
+			for _, c := range tiers {
+				if network == session.NetworkLoopback && c.tier != session.TierNamespaces {
+					continue // it is refused there: see package sandbox's other tests
+				}
+				c.mode, c.network = mode, network
+				c.name = strings.Join([]string{c.name, string(mode), string(network)}, " ")
+				all = append(all, c)
+			}
+		}
 	}
-	if err := try(target{outside: args[1], victim: victim, tcp: args[3], socket: args[4]}); err != nil {
-		return complain(err)
-	}
-	return 0
-}
-
-// attempts are what no confined call may get through with, in either mode.
-func attempts() map[string]func(target) error {
-	return map[string]func(target) error{
-		"write outside":           func(g target) error { return os.WriteFile(g.outside, []byte("x"), 0o600) },
-		"truncate by open":        openTruncated,
-		"truncate outside":        func(g target) error { return unix.Truncate(g.outside, 0) },
-		"create outside":          func(g target) error { return os.WriteFile(g.outside+".new", nil, 0o600) },
-		"mkdir outside":           func(g target) error { return os.Mkdir(g.outside+".dir", 0o700) },
-		"remove outside":          func(g target) error { return os.Remove(g.outside) },
-		"write by /proc/self":     func(g target) error { return os.WriteFile("/proc/self/root"+g.outside, []byte("x"), 0o600) },
-		"link in and write":       linkAndWrite,
-		"flags of outside":        setFlags,
-		"make device":             func(target) error { return unix.Mknod("node", unix.S_IFCHR|0o600, int(unix.Mkdev(1, 7))) },
-		"tcp connect":             func(g target) error { return dial("tcp", g.tcp) },
-		"udp send":                func(g target) error { return dial("udp", g.tcp) },
-		"unix connect":            func(g target) error { return dial("unix", g.socket) },
-		"listen":                  listen,
-		"datagram pair":           func(target) error { return pair(unix.SOCK_DGRAM) },
-		"io_uring":                ioUring,
-		"environ of victim":       func(g target) error { return readSecret(fmt.Sprintf("/proc/%d/environ", g.victim)) },
-		"memory of victim":        func(g target) error { return openFile(fmt.Sprintf("/proc/%d/mem", g.victim)) },
-		"signal victim":           func(g target) error { return unix.Kill(g.victim, unix.SIGCONT) },
-		"limits of victim":        func(g target) error { return unix.Prlimit(g.victim, unix.RLIMIT_CORE, nil, &unix.Rlimit{}) },
-		"descriptor of victim":    stealDescriptor,
-		"new mount namespace":     func(target) error { return unix.Unshare(unix.CLONE_NEWNS) },
-		"new user namespace":      func(target) error { return clone("unshare", "-U", "true") },
-		"chroot":                  func(target) error { return unix.Chroot(".") },
-		"open a file system":      func(target) error { _, err := unix.Fsopen("tmpfs", 0); return err },
-		"kernel keyring":          func(target) error { _, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, true); return err },
-		"sethostname":             sethostname,
-		"set attributes of mount": func(target) error { return unix.MountSetattr(unix.AT_FDCWD, "/", 0, &unix.MountAttr{}) },
-	}
-}
-
-// metadata are what read-only mode refuses besides. Workspace-write mode does
-// not: doc.go says so.
-func metadata() map[string]func(target) error {
-	return map[string]func(target) error{
-		"chmod outside":  func(g target) error { return os.Chmod(g.outside, 0o600) },
-		"chown outside":  func(g target) error { return os.Chown(g.outside, os.Getuid(), os.Getgid()) },
-		"utimes outside": func(g target) error { return unix.Utimes(g.outside, make([]unix.Timeval, 2)) },
-		"xattr outside":  func(g target) error { return unix.Setxattr(g.outside, "user.x", []byte("x"), 0) },
-	}
-}
-
-// truncations are the ways to truncate a file by opening it without a right to write.
-func truncations() map[string]func(target) error {
-	const neither = unix.O_ACCMODE // neither reading nor writing; ioctl alone
-	all := map[string]func(target) error{
-		"truncate by openat": func(g target) error { return truncateBy(unix.Openat(unix.AT_FDCWD, g.outside, unix.O_TRUNC, 0)) },
-		"truncate by openat for neither": func(g target) error {
-			return truncateBy(unix.Openat(unix.AT_FDCWD, g.outside, unix.O_TRUNC|neither, 0))
-		},
-		"truncate by openat2": func(g target) error {
-			return truncateBy(unix.Openat2(unix.AT_FDCWD, g.outside, &unix.OpenHow{Flags: unix.O_TRUNC}))
-		},
-	}
-	maps.Copy(all, archTruncations())
 	return all
 }
 
-func truncateBy(fd int, err error) error {
-	if err != nil {
-		return err
+// here says whether a configuration can be had on a host.
+func (c column) here(h host) bool {
+	if os.Getuid() != 0 && !c.user || c.user && c.tier == session.TierNamespaces && !h.users {
+		return false
 	}
-	return unix.Close(fd)
+	return c.plain || slices.Contains(h.tiers(), c.tier)
 }
 
-func openTruncated(g target) error {
-	return truncateBy(unix.Open(g.outside, unix.O_RDONLY|unix.O_TRUNC, 0))
+// A cell is what is expected of one attempt.
+type cell struct {
+	refusals []string // any of these; empty for getting through
+	harms    bool
 }
 
-func openFile(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-func linkAndWrite(g target) error {
-	if err := os.Link(g.outside, "linked"); err != nil {
-		return err
-	}
-	return errors.Join(os.WriteFile("linked", []byte("x"), 0o600), os.Remove("linked"))
-}
-
-func setFlags(g target) error {
-	f, err := os.Open(g.outside)
-	if err != nil {
-		return err
-	}
-	flags, err := unix.IoctlGetInt(int(f.Fd()), unix.FS_IOC_GETFLAGS)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(int(f.Fd()), unix.FS_IOC_SETFLAGS, flags)
-	}
-	return errors.Join(err, f.Close())
-}
-
-func dial(network, address string) error {
-	conn, err := net.Dial(network, address)
-	if err != nil {
-		return err
-	}
-	_, err = conn.Write([]byte("x"))
-	return errors.Join(err, conn.Close())
-}
-
-func listen(target) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	return l.Close()
-}
-
-func pair(kind int) error {
-	_, err := unix.Socketpair(unix.AF_UNIX, kind, 0)
-	return err
-}
-
-func ioUring(target) error {
-	var params [120]byte
-	_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)), 0)
-	if errno != 0 {
-		return errno
-	}
-	return nil
-}
-
-const secret = "SECRET=hunter2"
-
-func readSecret(path string) error {
-	data, err := os.ReadFile(path)
-	if err == nil && !bytes.Contains(data, []byte(secret)) {
-		err = errors.New("no secret there")
-	}
-	return err
-}
-
-func stealDescriptor(g target) error {
-	fd, err := unix.PidfdOpen(g.victim, 0)
-	if err != nil {
-		return err
-	}
-	_, err = unix.PidfdGetfd(fd, 0, 0)
-	return err
-}
-
-func clone(name string, arg ...string) error { return exec.Command(name, arg...).Run() }
-
-func sethostname(target) error {
-	name, err := os.Hostname()
-	if err != nil {
-		return err
-	}
-	return unix.Sethostname([]byte(name))
-}
-
-// newTarget makes what there is to attack.
-func newTarget(t *testing.T, p *place) target {
-	t.Helper()
-	victim := exec.Command("sleep", "1000")
-	victim.Env = []string{secret}
-	if err := victim.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = victim.Process.Kill()
-		_ = victim.Wait()
-	})
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket, err := net.Listen("unix", filepath.Join(p.outside, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(tcp.Close(), socket.Close()); err != nil {
-			t.Error(err)
+func parseCell(text string) cell {
+	text, harms := strings.CutSuffix(text, "*")
+	c := cell{harms: harms}
+	for r := range strings.SplitSeq(text, "/") {
+		if r == "A" {
+			r = ""
 		}
-	})
-	return target{
-		outside: filepath.Join(p.outside, "old.txt"), victim: victim.Process.Pid,
-		tcp: tcp.Addr().String(), socket: socket.Addr().String(),
+		c.refusals = append(c.refusals, r)
 	}
+	return c
 }
 
-// strike runs one attempt in a call.
-func strike(t *testing.T, p *place, mode session.SandboxMode, name string, g target) (through bool, output string) {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
+func (c cell) String() string {
+	names := slices.Clone(c.refusals)
+	for i, r := range names {
+		if names[i] = r; r == "" {
+			names[i] = "through"
+		}
 	}
-	words := append([]string{self, attackArg, name}, g.args()...)
-	for i, w := range words {
-		words[i] = "'" + w + "'"
+	if c.harms {
+		return strings.Join(names, " or ") + " with harm"
 	}
-	res := perform(t, p.ws, mode, shell("exec "+strings.Join(words, " ")))
-	if res.Code == "SANDBOX_UNAVAILABLE" || res.ExitCode == 2 || res.ExitCode > 125 {
-		t.Fatalf("the attack did not run: %+v", res)
-	}
-	return res.ExitCode == 0, res.Output
+	return strings.Join(names, " or ")
 }
+
+// parseTable reads a table's rows by name.
+func parseTable(t *testing.T, table string, width int) map[string][]cell {
+	t.Helper()
+	rows := map[string][]cell{}
+	for line := range strings.Lines(table) {
+		var cells []cell
+		words := slices.DeleteFunc(strings.Fields(line), func(w string) bool { return w == "|" })
+		if len(words) == 0 || words[0] == "#" {
+			continue
+		}
+		for _, w := range words[1:] {
+			cells = append(cells, parseCell(w))
+		}
+		if len(cells) != width || rows[words[0]] != nil {
+			t.Fatalf("row %q: %d cells, want %d, and once", words[0], len(cells), width)
+		}
+		rows[words[0]] = cells
+	}
+	return rows
+}
+
+// want is what a column expects of an attempt. Where it has two cells, what either
+// refuses is refused, in whatever words; but what a call may do in its workspace is what
+// namespaces give it.
+func (c column) want(name string, main, networks map[string][]cell) (want cell, anyWords bool) {
+	if over := networks[name]; over != nil {
+		switch c.network {
+		case session.NetworkAllow:
+			return over[0], false
+		case session.NetworkLoopback:
+			return over[1], false
+		case session.NetworkDeny:
+		}
+	}
+	cells := main[name]
+	last := cells[c.cells[len(c.cells)-1]]
+	if len(c.cells) == 1 {
+		return last, false
+	}
+	if first := cells[c.cells[0]]; first.refusals[0] != "" && !strings.HasPrefix(name, "inside/") {
+		return first, true
+	}
+	return last, true
+}
+
+// groups are those of the attempts that are made: with a network, what is about it.
+func (c column) groups() []string {
+	if c.plain || c.network == session.NetworkDeny {
+		return nil
+	}
+	return []string{"net", "broker", "kern", "arch"}
+}
+
+// These are fewer than there are.
+const (
+	floorAttempts  = 160
+	floorNetworked = 30
+)
 
 func TestNoAttackGetsThrough(t *testing.T) {
 	t.Parallel()
-	for name := range attempts() {
-		t.Run(name, func(t *testing.T) {
+	main, networks := parseTable(t, expected, 12), parseTable(t, networked, 2)
+	program := buildAttacker(t)
+	server := natstest.Start(t)
+	key, err := os.ReadFile(filepath.Join(server.Keys(t), "w1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	creds, ok := server.Credentials(broker.Worker, "w1")
+	if !ok {
+		t.Fatal("the broker knows no worker w1")
+	}
+	address, err := url.Parse(creds.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range main {
+		known := func(a attack.Attempt) bool { return a.Name == name }
+		if !slices.ContainsFunc(attack.Attempts(), known) && !strings.HasPrefix(name, "arch/") {
+			t.Errorf("there is no attempt %s", name)
+		}
+	}
+	tried := 0
+	for _, c := range columns() {
+		if !c.here(here(t)) {
+			t.Log("NOT TRIED HERE:", c.name)
+			continue
+		}
+		tried++
+		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			p := newPlace(t)
-			g := newTarget(t, p)
-			before := snapshot(t, p.outside)
-			for _, mode := range []session.SandboxMode{session.ReadOnly, session.WorkspaceWrite} {
-				if mode == session.WorkspaceWrite && slices.Contains([]string{"listen", "udp send", "tcp connect"}, name) {
-					continue // its network is the host's
-				}
-				if through, output := strike(t, p, mode, name, g); through {
-					t.Errorf("under %s it got through: %s", mode, output)
-				}
-			}
-			if got := snapshot(t, p.outside); got != before {
-				t.Errorf("outside changed from\n%sto\n%s", before, got)
-			}
-			// Without the fence the attack works, or it shows nothing.
-			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through && !here(t).voids(name, g) {
-				t.Errorf("the attack is void, it fails unconfined too: %s", output)
-			}
+			y := newYard(t, program, c.uid(), key, c.groups())
+			y.target.Broker = address.Host
+			y.release(t, c.uid())
+			c.judge(t, y.raid(t, c), main, networks)
 		})
+	}
+	// A user in a container has the one tier, and two networks in two modes.
+	if tried < 5 {
+		t.Errorf("%d configurations were tried, want at least 5", tried)
 	}
 }
 
-// TestTruncatingTakesWriting opens a file of the workspace in ways that truncate it
-// without a right to write. On a FUSE file system Landlock comes too late for that, so
-// the filter refuses it, whatever the file.
-func TestTruncatingTakesWriting(t *testing.T) {
-	t.Parallel()
-	for name := range truncations() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t)
-			g := target{outside: filepath.Join(p.root, "in.txt")}
-			for _, mode := range []session.SandboxMode{session.ReadOnly, session.WorkspaceWrite} {
-				if through, output := strike(t, p, mode, name, g); through {
-					t.Errorf("under %s it got through: %s", mode, output)
-				}
-			}
-			if got, want := read(t, g.outside), "inside content\n"; got != want {
-				t.Errorf("the file holds %q, want %q", got, want)
-			}
-			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through || read(t, g.outside) != "" {
-				t.Errorf("the attack is void, it fails unconfined too: %s", output)
-			}
-		})
+// judge compares a column with what came of it.
+func (c column) judge(t *testing.T, got haul, main, networks map[string][]cell) {
+	t.Helper()
+	for _, o := range got.Outcomes {
+		if main[o.Name] == nil {
+			t.Errorf("%s is not in the table", o.Name)
+			continue
+		}
+		how, harm := got.Harmed[o.Name]
+		delete(got.Harmed, o.Name)
+		if !canMount(t) && byMounting(o.Name) || os.Getuid() != 0 && o.Name == attack.RunAsRoot {
+			continue
+		}
+		want, anyWords := c.want(o.Name, main, networks)
+		through := slices.Contains(want.refusals, "")
+		if through && o.Refusal != "" && here(t).voids(o) {
+			continue
+		}
+		anyWords = anyWords || *hostName != "machine" // there Docker speaks, too
+		right := slices.Contains(want.refusals, o.Refusal) || anyWords && !through && o.Refusal != ""
+		if !right || harm != (want.harms && o.Refusal == "") {
+			t.Errorf("%s: %s %q, harm %t (%s), want %s%s", o.Name, o.Verdict(), o.Refusal, harm, o.Text, want, how)
+		}
+	}
+	for name, how := range got.Harmed {
+		t.Errorf("%s: nobody tried, and it is\n%s", name, how)
+	}
+	floor := floorAttempts
+	if c.groups() != nil {
+		floor = floorNetworked
+	}
+	if n := len(got.Outcomes); n < floor {
+		t.Errorf("%d attempts were made, want at least %d", n, floor)
+	}
+	if !c.plain {
+		c.judgeGaps(t, got)
 	}
 }
 
-// privileged says whether an attack takes root, which this process is not.
-func privileged(name string) bool {
-	return os.Getuid() != 0 && slices.Contains([]string{
-		"make device", "flags of outside", "new mount namespace", "chroot", "open a file system", "sethostname",
-		"set attributes of mount",
-	}, name)
+// voids says whether an attempt can fail here even without the fence.
+func (h host) voids(o attack.Outcome) bool {
+	// FUSE has no flags of files.
+	return slices.Contains(h.refuses, o.Name) || o.Refusal == "ENOTTY" || o.Refusal == "EOPNOTSUPP"
 }
 
-func TestReadOnlyKeepsMetadata(t *testing.T) {
-	t.Parallel()
-	for name := range metadata() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t)
-			g := newTarget(t, p)
-			if through, output := strike(t, p, session.ReadOnly, name, g); through {
-				t.Errorf("it got through: %s", output)
-			}
-			if through, output := strike(t, p, session.DangerFullAccess, name, g); !through {
-				t.Errorf("the attack is void, it fails unconfined too: %s", output)
-			}
-		})
+// canMount says whether the stage can mount something for attempts to aim at.
+func canMount(t *testing.T) bool {
+	t.Helper()
+	return os.Getuid() == 0 && here(t).namespaces
+}
+
+// byMounting says whether an attempt aims at what is mounted for it.
+func byMounting(name string) bool { return name == attack.BoundWrite || name == attack.Unmount }
+
+// judgeGaps checks that a call is said to be held by what held it, and to have the
+// gaps that it had.
+func (c column) judgeGaps(t *testing.T, got haul) {
+	t.Helper()
+	if s := got.Sandbox; s.Tier != c.tier || s.Mode != c.mode || s.Network != c.network {
+		t.Errorf("held by %+v, want tier %s, mode %s, network %s", s, c.tier, c.mode, c.network)
 	}
+	for gap, name := range map[session.Gap]string{
+		sandbox.GapMetadata: "meta/chmod", sandbox.GapLinks: "fs/write-old-hard-link", sandbox.GapSignals: "proc/signal",
+		sandbox.GapLocks: "meta/lock", sandbox.GapSharedMemory: "ipc/write-shared-segment",
+		sandbox.GapProcesses: "proc/read-arguments", sandbox.GapPriority: "proc/set-priority", sandbox.GapNetwork: "net/tcp",
+	} {
+		i := slices.IndexFunc(got.Outcomes, func(o attack.Outcome) bool { return o.Name == name })
+		if i < 0 {
+			if c.groups() == nil {
+				t.Errorf("%s was not tried", name)
+			}
+			continue
+		}
+		if through := got.Outcomes[i].Refusal == ""; through != slices.Contains(got.Sandbox.Gaps, gap) {
+			t.Errorf("%s got through: %t; the gaps are said to be %v", name, through, got.Sandbox.Gaps)
+		}
+	}
+	partly := slices.Contains(got.Sandbox.Gaps, sandbox.GapMetadata)
+	if partly != (got.Sandbox.Enforcement == session.EnforcedPartly) {
+		t.Errorf("enforcement is %s with gaps %v", got.Sandbox.Enforcement, got.Sandbox.Gaps)
+	}
+}
+
+// attackerPath is for where there is nothing to build it with.
+var attackerPath = flag.String("attacker", "", "the program of internal/attack/attacker; built if there is none")
+
+// buildAttacker builds the program where every user can come. It is one of its own
+// since a process is started for each attempt.
+func buildAttacker(t *testing.T) string {
+	t.Helper()
+	if *attackerPath != "" {
+		return *attackerPath
+	}
+	dir, err := os.MkdirTemp("", "attacker-") //nolint:usetesting // t.TempDir lies below a private directory
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	chmod(t, dir, 0o755)
+	program := filepath.Join(dir, "attacker")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "../internal/attack/attacker")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the attacker: %v: %s", err, out)
+	}
+	return program
+}
+
+// raid has every attempt made in a column's configuration.
+func (y *yard) raid(t *testing.T, c column) haul {
+	t.Helper()
+	arg, err := json.Marshal(raid{
+		Program: y.program, Target: y.target, User: c.uid(), Mounts: canMount(t), Plain: c.plain, Tier: c.tier, Tree: c.tree,
+		Mode: c.mode, Network: c.network,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", stageArg, string(arg))
+	cmd.Env = []string{secret, "TMPDIR=" + y.target.Temp, "PATH=" + os.Getenv("PATH")}
+	cmd.Dir = y.base
+	if canMount(t) {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	}
+	var complaint bytes.Buffer
+	cmd.Stderr = &complaint
+	passCallPIDs()
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, &complaint)
+	}
+	var got haul
+	if err := json.Unmarshal(out, &got); err != nil {
+		t.Fatal(err)
+	}
+	return got
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// The test binary is also three other programs: one that runs a call, which tests
-// kill or stop from outside, one that runs calls without something it needs, and one
-// that attacks, which tests run in a call.
+// The test binary is also other programs: one that runs a call, which tests kill or
+// stop from outside, one that runs calls without something it needs, and a worker that
+// is attacked from a call of its own.
 const (
 	driveArg   = "drive"
 	depriveArg = "deprive"
-	attackArg  = "attack"
+	stageArg   = "stage"
+	workerArg  = "worker"
 )
 
 func subprogram(args []string) (int, bool) {
@@ -31,8 +32,10 @@ func subprogram(args []string) (int, bool) {
 		return drive(args[2]), true
 	case depriveArg:
 		return deprive(args[2]), true
-	case attackArg:
-		return attack(args[2:]), true
+	case stageArg:
+		return stage(args[2]), true
+	case workerArg:
+		return worker(args[2]), true
 	}
 	return 0, false
 }

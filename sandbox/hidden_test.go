@@ -193,7 +193,7 @@ func TestHiddenInsideWithoutRoot(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if here(t).namespaces {
+	if here(t).users {
 		if !strings.Contains(string(out), `CapEff:\t0000000000000000`) || strings.Contains(string(out), "hunter2") {
 			t.Errorf("got %s", out)
 		}

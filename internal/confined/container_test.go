@@ -137,7 +137,7 @@ func (c container) spec(rootfs string) (*specs.Spec, error) {
 		Version: "1.0.2", // what the oldest runc in use speaks
 		Root:    &specs.Root{Path: rootfs},
 		Process: &specs.Process{
-			Args: append([]string{"/suite/sandbox.test"}, arguments(c.host)...),
+			Args: append([]string{"/suite/sandbox.test"}, arguments(c.host, "/suite")...),
 			Cwd:  "/", Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"},
 			User:            specs.User{UID: uint32(c.user), GID: uint32(c.user)},
 			NoNewPrivileges: c.noNewPrivs,

@@ -53,7 +53,7 @@ func (c container) dockerRun(t *testing.T, image string) *exec.Cmd {
 		args = append(args, "--security-opt", "no-new-privileges")
 	}
 	t.Cleanup(func() { runDocker(t, "rm", "--force", name) })
-	return exec.CommandContext(t.Context(), "docker", slices.Concat(args, []string{image, "/suite/sandbox.test"}, arguments(c.host))...)
+	return exec.CommandContext(t.Context(), "docker", slices.Concat(args, []string{image, "/suite/sandbox.test"}, arguments(c.host, "/suite"))...)
 }
 
 // runDocker cleans up. What is gone already is as it should be.

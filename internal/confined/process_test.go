@@ -4,6 +4,7 @@ package confined_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -39,7 +40,7 @@ func process(t *testing.T, user int, with []string) *exec.Cmd {
 	}
 	dir := newDir(t, user)
 	id := strconv.Itoa(user)
-	args := slices.Concat([]string{"--reuid=" + id, "--regid=" + id, "--clear-groups"}, with, []string{binary}, arguments(machine))
+	args := slices.Concat([]string{"--reuid=" + id, "--regid=" + id, "--clear-groups"}, with, []string{binary}, arguments(machine, filepath.Dir(binary)))
 	cmd := exec.CommandContext(t.Context(), "setpriv", args...)
 	cmd.Dir = dir
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + dir, "TMPDIR=" + dir}

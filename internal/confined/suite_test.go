@@ -32,21 +32,28 @@ var base = sync.OnceValues(func() (string, error) {
 	return dir, os.Chmod(dir, 0o755)
 })
 
-// suite is the test binary of package sandbox, built once. It is static, so that it
-// runs in any root file system.
+// suite is the test binary of package sandbox, built once, with the program that its
+// tests attack by beside it. Both are static, so that they run in any root file system.
 var suite = sync.OnceValues(func() (string, error) {
 	dir, err := base()
 	if err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "suite", "sandbox.test")
-	build := exec.Command("go", "test", "-c", "-o", path, "../../sandbox")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the suite: %w: %s", err, out)
+	for _, build := range []*exec.Cmd{
+		exec.Command("go", "test", "-c", "-o", path, "../../sandbox"),
+		exec.Command("go", "build", "-o", filepath.Join(filepath.Dir(path), attacker), "../attack/attacker"),
+	} {
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build the suite: %w: %s", err, out)
+		}
 	}
 	return path, os.Chmod(filepath.Dir(path), 0o755)
 })
+
+// attacker is the name of the program beside the suite.
+const attacker = "attacker"
 
 func TestMain(m *testing.M) {
 	code := m.Run()
@@ -91,10 +98,10 @@ const (
 // that could be mistaken for the whole.
 const floor = 250
 
-// arguments are what the suite is started with on a host.
-func arguments(host string) []string {
+// arguments are what the suite, which lies in dir there, is started with on a host.
+func arguments(host, dir string) []string {
 	return []string{
-		"-test.v=test2json", "-test.timeout=" + atMost.String(), "-host=" + host,
+		"-test.v=test2json", "-test.timeout=" + atMost.String(), "-host=" + host, "-attacker=" + filepath.Join(dir, attacker),
 		// It compares with the source, which is not there.
 		"-test.skip=^TestLauncherIsBuiltFromItsSource$",
 	}
