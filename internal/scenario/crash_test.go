@@ -39,6 +39,8 @@ func TestE1_NoCallRunsTwice(t *testing.T) {
 	t.Parallel()
 	w := own(t)
 	w.must(w.coordinate())
+	// One call signals the worker, which no tree's own user could.
+	w.call(client.MethodConfigSet, client.ConfigSetRequest{Head: head, Path: "confinement.fullAccessAs", Value: []byte(`"worker"`)}, nil)
 	k := w.startWorker("w1", nil)
 	w.file(w.at("ledger"), "")
 	root := func(steps string, change ...func(*client.CreateRequest)) session.ID {

@@ -44,12 +44,19 @@ func attempts(pid int) string {
     - text: I tried`, pid)
 }
 
-// attempted wants five denials in a turn, a tree as it was and the bystander alive.
+// attempted wants four denials in a turn and a signal that did not arrive, a tree
+// as it was and the bystander alive.
 func (w *world) attempted(child session.ID, turn int, before map[string]string, p *exec.Cmd) {
 	w.t.Helper()
 	events := w.events(child)
-	for i := range 5 {
+	for i := range 4 {
 		denied(w.t, events, session.MakeCallID(turn, 1, i), session.ReadOnly)
+	}
+	signal := session.MakeCallID(turn, 1, 4)
+	if r := result(w.t, events, signal); r.Effect == nil || r.Effect.Sandbox.Tier != session.TierNamespaces {
+		denied(w.t, events, signal, session.ReadOnly)
+	} else if !r.IsError || !strings.Contains(r.Content, "No such process") { // it sees no process but its own
+		w.t.Errorf("the signal came to %+v, want that there is no such process", r)
 	}
 	if diff := cmp.Diff(before, w.tree(w.ws)); diff != "" {
 		w.t.Errorf("the tree has changed (-before +after):\n%s", diff)
@@ -151,8 +158,9 @@ func outside(t *testing.T) (w *world, o string) {
 }
 
 // Write, edit and shell agree about a path, however it is named: by a soft link,
-// absolute, or by way of the parent directory. A file with another hard link is
-// refused by the file tools; what a shell may do to it is in package sandbox.
+// absolute, or by way of the parent directory. A file with another hard link becomes
+// a new one under the name that the file tools were given; what a shell may do to it
+// is in package sandbox.
 func TestB1_ToolsAgreeOnAPath(t *testing.T) {
 	t.Parallel()
 	w, o := outside(t)
@@ -160,7 +168,9 @@ func TestB1_ToolsAgreeOnAPath(t *testing.T) {
 		w.file(filepath.Join(o, name), "kept\n")
 	}
 	w.must(os.Symlink(filepath.Join(o, "s.txt"), w.at("soft")))
-	w.must(os.Link(filepath.Join(o, "h.txt"), w.at("hard")))
+	for _, name := range []string{"hard", "harder"} {
+		w.must(os.Link(filepath.Join(o, "h.txt"), w.at(name)))
+	}
 	before := w.tree(o)
 	var script strings.Builder
 	script.WriteString("sessions:\n  root:\n")
@@ -176,7 +186,7 @@ func TestB1_ToolsAgreeOnAPath(t *testing.T) {
 	script.WriteString(`
     - calls:
         - {tool: write, args: {path: hard, content: mine}}
-        - {tool: edit, args: {path: hard, old: kept, new: mine}}
+        - {tool: edit, args: {path: harder, old: kept, new: mine}}
     - calls: [{tool: write, args: {path: inside.txt, content: mine}}]
     - text: over
 `)
@@ -189,8 +199,12 @@ func TestB1_ToolsAgreeOnAPath(t *testing.T) {
 		}
 	}
 	n := len(refused)
-	denied(t, events, session.MakeCallID(1, n+1, 0), session.WorkspaceWrite)
-	denied(t, events, session.MakeCallID(1, n+1, 1), session.WorkspaceWrite)
+	for i, name := range []string{"hard", "harder"} {
+		done(t, events, session.MakeCallID(1, n+1, i))
+		if b, err := os.ReadFile(w.at(name)); err != nil || !strings.HasPrefix(string(b), "mine") {
+			t.Errorf("%s is %q, %v", name, b, err)
+		}
+	}
 	done(t, events, session.MakeCallID(1, n+2, 0))
 	if diff := cmp.Diff(before, w.tree(o)); diff != "" {
 		t.Errorf("the outside has changed (-before +after):\n%s", diff)

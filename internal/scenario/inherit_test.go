@@ -2,6 +2,8 @@ package scenario_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -144,6 +146,8 @@ func TestPRE03_SiblingIdentitiesStayApart(t *testing.T) {
 		t.Run(string(tt.preset), func(t *testing.T) {
 			t.Parallel()
 			w := shared(t)
+			// Full access is the tree's own user, who has to come to its workspace.
+			w.must(os.Chmod(filepath.Dir(w.ws), 0o711))
 			root := w.root(delegateOneWrite, func(in *client.CreateRequest) { in.Preset = tt.preset })
 			w.turns(root, 1)
 			child := w.child(root, "1.1.0")
