@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/entail-fleet/entail/policy"
@@ -45,6 +47,21 @@ func (*Runner) Workspace(root string, _ session.ID) (*Workspace, error) {
 		return nil, errors.New("the workspace is not an absolute path")
 	}
 	return &Workspace{root: root}, nil
+}
+
+// Report says that there is no fence.
+func (*Runner) Report() Report {
+	const why = "a fence exists on Linux on amd64 and arm64 only"
+	rep := Report{System: runtime.GOOS + "/" + runtime.GOARCH, User: os.Geteuid(), Unfit: why}
+	for _, t := range session.Tiers() {
+		rep.Tiers = append(rep.Tiers, TierReport{Tier: t, Why: why})
+	}
+	return rep
+}
+
+// Survey says that every confined call is refused.
+func (*Runner) Survey(dir string, _ session.ID, _ policy.Confinement) (Site, error) {
+	return Site{Path: dir, Refused: "this system has no fence"}, nil
 }
 
 // Root returns the path of the workspace.
