@@ -62,10 +62,10 @@ chaos: ## kill and race for CHAOS_SECONDS (20) each, damage a leader, judge the 
 
 .PHONY: confined confined-engine
 confined: ## run the sandbox's tests as other users and in containers (root, runc)
-	$(GO) test -count=1 -v -timeout 5m -skip '^TestConfinedEngine$$' ./$(CONFINED)
+	$(GO) test -count=1 -v -timeout 10m -skip '^TestConfinedEngine$$' ./$(CONFINED)
 
 confined-engine: ## run them in containers of this machine's Docker engine
-	$(GO) test -count=1 -v -timeout 5m -run '^TestConfinedEngine$$' ./$(CONFINED)
+	$(GO) test -count=1 -v -timeout 10m -run '^TestConfinedEngine$$' ./$(CONFINED)
 
 # The default run of internal/scale, with many sessions. docs/limits.md has figures.
 SCALE_SESSIONS ?= 100000

@@ -24,7 +24,8 @@ type host struct {
 	// namespaces says that mounts of one's own can be had, if need be in a user
 	// namespace.
 	namespaces bool
-	// users says that ordinary users can have them, too.
+	// users says that ordinary users can have them, too. A user namespace may mount
+	// /proc only where no part of it is covered.
 	users bool
 	// refuses names the attempts of package attack that can fail here whatever holds
 	// them: they do not show that the fence is what stops them.
@@ -83,18 +84,37 @@ func (h host) tiers() []session.Tier {
 	return append(tiers, session.TierLandlock)
 }
 
-// TestTiersOfTheHost compares what the host must have with what can be had. Only
-// mounts of its own hide what lies inside the workspace.
+// best is the strongest tier to be had here that is no stronger than t.
+func (h host) best(t session.Tier) session.Tier {
+	for _, tier := range h.tiers() {
+		if !t.Weaker(tier) {
+			return tier
+		}
+	}
+	return session.TierNone
+}
+
+// TestTiersOfTheHost compares what the host must have with what can be had, and with
+// what is said of it. Only mounts of its own hide what lies inside the workspace. What
+// root has besides is TestTiersSayWhatTheyAre's.
 func TestTiersOfTheHost(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
 	data := filepath.Join(root, ".entail")
 	mkdir(t, data)
+	want := session.TierLandlock
+	if here(t).namespaces {
+		want = session.TierNamespaces
+	}
 	ws := openWorkspace(t, sandbox.Config{}, root)
-	wantDone(t, perform(t, ws, session.ReadOnly, shell("true"))) // the lowest tier is everywhere
-	ws = openWorkspace(t, sandbox.Config{Hidden: []string{data}}, root)
 	res := perform(t, ws, session.ReadOnly, shell("true"))
-	if got, want := res.Code == "", slices.Contains(here(t).tiers(), session.TierNamespaces); got != want {
+	wantDone(t, res) // the lowest tier is everywhere
+	if got := res.Sandbox.Tier; got != want {
+		t.Errorf("-host=%s: tier %q, want %q", *hostName, got, want)
+	}
+	ws = openWorkspace(t, sandbox.Config{Hidden: []string{data}}, root)
+	res = perform(t, ws, session.ReadOnly, shell("true"))
+	if got, want := res.Code == "", here(t).namespaces; got != want {
 		t.Errorf("-host=%s: namespaces: %v, want %v: %+v", *hostName, got, want, res)
 	}
 }
