@@ -203,6 +203,11 @@ broker/sign-in-with-workers-key A       A       | EACCES  EACCES  EACCES  ENOENT
 arch/32-bit-socket              A       A       | SIGSYS  SIGSYS  SIGSYS  SIGSYS  SIGSYS  | SIGSYS  SIGSYS  SIGSYS  SIGSYS  SIGSYS
 arch/x32-socket                 A/ENOSYS A/ENOSYS | ENOSYS  ENOSYS  ENOSYS  ENOSYS  ENOSYS  | ENOSYS  ENOSYS  ENOSYS  ENOSYS  ENOSYS
 arch/truncate-by-old-open       A       A       | EACCES  EACCES  EACCES  EACCES  EACCES  | EACCES  EACCES  EACCES  EACCES  EACCES
+arch/old-chmod                  A*      A*      | A*      A*      EPERM   EROFS   EROFS   | EROFS   EROFS   EROFS   EROFS   EROFS
+arch/old-chown                  A*      A       | A*      A       EPERM   EROFS   EROFS   | EROFS   EROFS   EROFS   EROFS   EROFS
+arch/old-lchown                 A*      A       | A*      A       EPERM   EROFS   EROFS   | EROFS   EROFS   EROFS   EROFS   EROFS
+arch/old-utime                  A*      A*      | A*      A*      EACCES  EROFS   EROFS   | EROFS   EROFS   EROFS   EROFS   EROFS
+arch/old-utimes                 A*      A*      | A*      A*      EACCES  EROFS   EROFS   | EROFS   EROFS   EROFS   EROFS   EROFS
 arch/reach-ports                A/ENOSYS EPERM/ENOSYS | EPERM   EPERM   EPERM   EPERM   EPERM   | EPERM   EPERM   EPERM   EPERM   EPERM
 `
 

@@ -17,6 +17,19 @@ const i386Socket = 359
 // int80 makes a call of the 32-bit ABI.
 func int80(nr, a, b, c uint32) int32
 
+// byOldCall changes metadata of the outside file by a call that has a newer spelling,
+// which the standard library uses. Times become those of now.
+func byOldCall(nr, a, b uintptr) func(*Target) error {
+	return func(t *Target) error {
+		path, err := unix.BytePtrFromString(t.out(File))
+		if err != nil {
+			return err
+		}
+		_, _, errno := unix.Syscall(nr, uintptr(unsafe.Pointer(path)), a, b) //nolint:gosec // the call takes a pointer
+		return orNil(errno)
+	}
+}
+
 // archAttempts are on what this architecture alone has.
 func archAttempts() []Attempt {
 	return []Attempt{
@@ -42,6 +55,11 @@ func archAttempts() []Attempt {
 			}
 			return unix.Close(int(fd))
 		}},
+		{"arch/old-chmod", byOldCall(unix.SYS_CHMOD, 0o600, 0)},
+		{"arch/old-chown", byOldCall(unix.SYS_CHOWN, uintptr(newOwner()), uintptr(newOwner()))},
+		{"arch/old-lchown", byOldCall(unix.SYS_LCHOWN, uintptr(newOwner()), uintptr(newOwner()))},
+		{"arch/old-utime", byOldCall(unix.SYS_UTIME, 0, 0)},
+		{"arch/old-utimes", byOldCall(unix.SYS_UTIMES, 0, 0)},
 		{"arch/reach-ports", func(*Target) error { return onThread(func() error { return unix.Ioperm(0x80, 1, 1) }) }},
 	}
 }

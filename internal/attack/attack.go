@@ -75,7 +75,7 @@ const (
 func Places(name string) (outside, work, data, other bool) {
 	group, _, _ := strings.Cut(name, "/")
 	in := func(groups ...string) bool { return slices.Contains(groups, group) }
-	return in("fs", "fd", "meta", "ns", "kern", "net", "read"), in("fs", "inside", "dev", "ns", "data", "tree", "proc", "net", "arch"),
+	return in("fs", "fd", "meta", "ns", "kern", "net", "read", "arch"), in("fs", "inside", "dev", "ns", "data", "tree", "proc", "net", "arch"),
 		in("worker", "launcher", "data", "broker"), in("tree")
 }
 

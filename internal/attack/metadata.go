@@ -44,13 +44,18 @@ func chmodByDescriptor(t *Target) error {
 	return opened(t, unix.O_PATH, func(fd int) error { return unix.Fchmodat(fd, "", 0o600, unix.AT_EMPTY_PATH) })
 }
 
-// chown gives the file away, which root alone can; others only say who they are.
 func chown(t *Target) error {
-	uid, gid := os.Getuid(), os.Getgid()
-	if uid == 0 {
-		uid, gid = 1, 1
+	id := newOwner()
+	return unix.Chown(t.out(File), id, id)
+}
+
+// newOwner is somebody else for root, who alone can give files away; others only say
+// who they are.
+func newOwner() int {
+	if os.Getuid() == 0 {
+		return 1
 	}
-	return unix.Chown(t.out(File), uid, gid)
+	return os.Getuid()
 }
 
 // noDump is a flag that anybody may set on his own file: FS_NODUMP_FL.
