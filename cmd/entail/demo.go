@@ -109,10 +109,15 @@ using it.`,
 	return cmd
 }
 
-// openToTrees lets other users through to what is in a directory: where workers can
+// letThrough lets other users come to what is in a directory: where workers can
 // switch users, each tree has one of its own, who has to come to its workspace.
+func letThrough(dir string) error {
+	return os.Chmod(dir, 0o711) //nolint:gosec // what is private in it stays so
+}
+
+// openToTrees is letThrough, and makes sure that they come as far as dir.
 func openToTrees(dir string) error {
-	if err := os.Chmod(dir, 0o711); err != nil { //nolint:gosec // the data directory in it stays private
+	if err := letThrough(dir); err != nil {
 		return err
 	}
 	const nobody = 65534

@@ -49,6 +49,9 @@ func openFleet(ctx context.Context, a *app, dir string, keep bool) (*fleetPlace,
 	if f.here, err = os.MkdirTemp(workspace, "entail-demo-"); err != nil {
 		return nil, unavailable(fmt.Errorf("make a directory in the fleet's workspace: %w; it takes root on the machine of the Docker engine", err))
 	}
+	if err := letThrough(f.here); err != nil {
+		return nil, unavailable(errors.Join(err, os.Remove(f.here)))
+	}
 	if keep {
 		a.printer.line("workspace %s", f.here)
 	}
