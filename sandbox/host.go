@@ -49,19 +49,22 @@ func landlockABI(most int) int {
 // probe tries each tier by a call that attacks, from the one that all others rest
 // on, and finds out what this host is.
 func (r *Runner) probe() error {
-	r.host.failed = map[session.Tier]error{}
 	if err := r.try(host{}, session.NetworkDeny); err != nil {
+		r.host.failed = map[session.Tier]error{}
 		for _, t := range session.Tiers() {
 			r.host.failed[t] = err
 		}
 		return err
 	}
-	r.host.abi = landlockABI(r.cfg.maxABI)
+	r.host = host{abi: landlockABI(r.cfg.maxABI), failed: map[session.Tier]error{}}
 	if !r.cfg.Best.Weaker(session.TierUID) {
-		r.host.failed[session.TierUID] = r.probeUser()
+		err := r.probeUser()
+		r.host.switches, r.host.failed[session.TierUID] = err == nil, err
 	}
 	if r.cfg.Best == session.TierNamespaces {
-		r.host.failed[session.TierNamespaces] = r.probeNamespaces()
+		var err error
+		r.host.spaces, r.host.loopback, err = r.probeNamespaces()
+		r.host.failed[session.TierNamespaces] = err
 	}
 	return nil
 }
@@ -73,22 +76,23 @@ func (r *Runner) probeUser() error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
-	err := r.try(host{switches: true}, session.NetworkDeny)
-	r.host.switches = err == nil
-	return err
+	return r.try(host{switches: true}, session.NetworkDeny)
 }
 
-func (r *Runner) probeNamespaces() error {
-	spaces := userNamespaces
+// probeNamespaces tries for a network as well first: most hosts that have the others
+// have it.
+func (r *Runner) probeNamespaces() (how namespaces, loopback bool, err error) {
+	how = userNamespaces
 	if os.Geteuid() == 0 {
-		spaces = rootNamespaces
+		how = rootNamespaces
 	}
-	if err := r.try(host{spaces: spaces}, session.NetworkDeny); err != nil {
-		return err
+	if err := r.try(host{spaces: how, loopback: true}, session.NetworkLoopback); err == nil {
+		return how, true, nil
 	}
-	r.host.spaces = spaces
-	r.host.loopback = r.try(host{spaces: spaces, loopback: true}, session.NetworkLoopback) == nil
-	return nil
+	if err := r.try(host{spaces: how}, session.NetworkDeny); err != nil {
+		return noNamespaces, false, err
+	}
+	return how, false, nil
 }
 
 // probeTree is the tree whose user the probe runs as.
