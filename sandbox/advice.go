@@ -70,10 +70,10 @@ func (f facts) userNamespaces() []Advice {
 var (
 	adviceSysAdmin = Advice{"cap-sys-admin", "give the worker CAP_SYS_ADMIN, and CAP_NET_ADMIN for network loopback: " +
 		"docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN, with --security-opt apparmor=unconfined where AppArmor is on"}
-	adviceRoot = Advice{"run-as-root", "run the worker as root, with CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL as Docker gives them: " +
+	adviceRoot = Advice{"run-as-root", "run the worker as root, with the capabilities that Docker gives: " +
 		"each tree then has a user of its own"}
-	adviceSwitch = Advice{"cap-setuid", "give the worker CAP_SETUID, CAP_SETGID, CAP_CHOWN and CAP_KILL, which Docker does unless --cap-drop takes them: " +
-		"docker run --cap-add SETUID --cap-add SETGID --cap-add CHOWN --cap-add KILL"}
+	adviceSwitch = Advice{"cap-setuid", "give the worker CAP_SETUID, CAP_SETGID, CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_KILL and CAP_SETPCAP, " +
+		"which Docker does unless --cap-drop takes them"}
 	adviceMapped = Advice{"uids-mapped", "where the worker is root of a user namespace (a rootless engine, userns-remap), " +
 		"set confinement.uids to users that are mapped into it: /proc/self/uid_map lists them"}
 	adviceMaxUserNamespaces = Advice{"max-user-namespaces", "let users make namespaces: sysctl user.max_user_namespaces=15000, which is 0 here"}

@@ -157,7 +157,7 @@ func prepare(o *wire.Order, given dirs) (dirs, error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return dirs{}, fmt.Errorf("become reaper: %w", err)
 	}
-	if err := canSignal(); err != nil {
+	if err := errors.Join(canSignal(), canEnd(o.User)); err != nil {
 		return dirs{}, err
 	}
 	if err := giveOutput(o); err != nil {

@@ -160,6 +160,23 @@ func canSignal() error {
 	return nil
 }
 
+// canEnd checks that this process may end those of the user that the call runs as.
+// Root may only as long as it has the capability.
+func canEnd(u *wire.User) error {
+	if u == nil {
+		return nil
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if err := unix.Capget(&header, &caps[0]); err != nil {
+		return fmt.Errorf("look at capabilities: %w", err)
+	}
+	if caps[0].Effective&(1<<unix.CAP_KILL) == 0 {
+		return fmt.Errorf("processes of user %d could not be ended without CAP_KILL: %w", u.UID, unix.EPERM)
+	}
+	return nil
+}
+
 // descendants lists the processes below this one.
 func descendants() []process {
 	dir, err := os.Open("/proc")
