@@ -88,7 +88,8 @@ first record of its log, and every tool call is decided in the log and fenced by
 the kernel before it has an effect.
 
 Exit codes: 0 done, 1 failed, 2 usage, 3 done with denials, 4 nothing done,
-5 children unfinished, 6 deployment unavailable, 7 interrupted or cancelled.`,
+5 children unfinished, 6 deployment unavailable, 7 interrupted or cancelled, 8 a
+weaker fence than asked for. Of sandbox exec they are the command's.`,
 		Example: `  entail run --model scripted:story.yaml "write the report"
   entail run --model openai:gpt-5 --sandbox workspace-write "make the tests pass"
   entail up
@@ -107,7 +108,7 @@ Exit codes: 0 done, 1 failed, 2 usage, 3 done with denials, 4 nothing done,
 	f.StringVar(&a.config, "config", "", "configuration file; default entail.yaml, if it is there")
 	root.AddCommand(
 		newDemo(a), newUp(a), newRun(a), newSession(a), newSend(a), newInterrupt(a), newCancel(a),
-		newPolicy(a), newExplain(a), newConfig(a), newVerify(a), newBench(a), newKeys(a), newVersion(a), newCompletion(), newProcess(a),
+		newPolicy(a), newExplain(a), newConfig(a), newVerify(a), newDoctor(a), newSandbox(a), newBench(a), newKeys(a), newVersion(a), newCompletion(), newProcess(a),
 	)
 	return root
 }

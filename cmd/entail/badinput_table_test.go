@@ -35,6 +35,8 @@ func (w *badWorld) lines() map[string]line {
 		"bench":          {notRun: "it runs for a minute: internal/bench"},
 		"up":             {notRun: long},
 		"run":            {args: []string{"go"}, flags: []string{"--model=scripted:story.yaml"}, asks: true},
+		"doctor":         {flags: []string{"--require=landlock"}},
+		"sandbox exec":   {args: []string{"true", "x"}, flags: []string{"--mode=read-only"}},
 		"version":        {},
 		"completion":     {args: []string{"bash"}},
 		"keys init":      {args: []string{"keys"}},
@@ -94,14 +96,19 @@ func each(values []string, says ...string) []wrong {
 
 // sessions are what no argument takes that names a session.
 func (w *badWorld) sessions() []wrong {
-	out := each([]string{
-		"", "abc", "a.b", "*", ">", "a b", " " + w.idle, w.idle + "\n", "a\tb\x01", strings.Repeat("a", 300), strings.ToUpper(w.idle), w.idle + ".>",
-		w.idle + "-", w.idle + "-x", "\xff", "-f", strings.Repeat("x", 64<<10),
-	}, "not a session id", listIDs)
+	out := each(w.noIDs(), "not a session id", listIDs)
 	for _, id := range []string{unknownID, "ff" + unknownID[2:], w.idle + "-01arz3ndektsv4rrffq69g5fav"} {
 		out = append(out, bad(id, id, "no such session", listIDs))
 	}
 	return out
+}
+
+// noIDs are what no session is called.
+func (w *badWorld) noIDs() []string {
+	return []string{
+		"", "abc", "a.b", "*", ">", "a b", " " + w.idle, w.idle + "\n", "a\tb\x01", strings.Repeat("a", 300), strings.ToUpper(w.idle), w.idle + ".>",
+		w.idle + "-", w.idle + "-x", "\xff", "-f", strings.Repeat("x", 64<<10),
+	}
 }
 
 // ids is sessions for a flag, whose empty value is none.
@@ -142,7 +149,7 @@ func presets() []wrong {
 // inputs gives, for an argument or a flag of a command, what it refuses. What
 // stands under "command input" goes before what stands under the input alone.
 func (w *badWorld) inputs() map[string][]wrong {
-	const help, wayBack = "--help` says what it takes", "name the directory to work in"
+	const help = "--help` says what it takes"
 	tooWhy := []wrong{bad(strings.Repeat("x", 4<<10+1), "4097 bytes", "at most 4096 fit", "say it shorter")}
 	newDirs := []wrong{
 		bad("", "has no name", "name a new directory"), bad("sub", "sub exists", "name a new directory"), bad("file", "file exists", "name a new directory"),
@@ -165,11 +172,7 @@ func (w *badWorld) inputs() map[string][]wrong {
 		"--sandbox": words("use read-only|workspace-write|danger-full-access"), "--default-sandbox": words("read-only|"), "--approvals": words("use ask|never"),
 		"--surface": words("use none|any"), "--reviewer": words("use none|delegate-only"), "--origin": words("use user|subagent|import"), "--output": words("use text or json"),
 		"--preset": presets(), "--label": each([]string{"a\x01b", "a\nb", "a\u0085b", "a\xffb", strings.Repeat("x", 257)}, "give 1 to 256 bytes without control characters"),
-		"--cwd": {
-			bad("", "--cwd is empty", wayBack), bad("nowhere", "nowhere does not exist", "make it, or name another"), bad("dangling", "dangling does not exist", "name another"),
-			bad("file", "file is a file", wayBack), bad("/", "--cwd is /", wayBack), bad("file/x", "file/x: not a directory", wayBack),
-			bad("a\nb", `a\nb`, "give the directory to work in"), bad("a\x00b", "--cwd", wayBack), bad(strings.Repeat("x", 5000), "file name too long", wayBack),
-		},
+		"--cwd": append(places(), bad("a\nb", `a\nb`, "give the directory to work in")),
 		"--model": {
 			bad("", "no model", "--model scripted:FILE, openai:NAME"), bad("gpt", `"gpt"`, "openai:NAME"), bad("nope:x", `"nope:x"`, "openai:NAME"),
 			bad("openai:", `"openai:"`, "the endpoint's name of a model"), bad("openai:a\x01b", `"openai:a\x01b"`, "without spaces"), bad("openai:"+strings.Repeat("x", 300), "openai:xxx", "1 to 200 bytes"),
@@ -195,6 +198,17 @@ func (w *badWorld) inputs() map[string][]wrong {
 		"up --model": append(each([]string{"gpt", "nope:x", "openai:"}, "openai:NAME|the endpoint's name of a model"),
 			bad("openai:x", `no key for model "openai:x"`, "OPENAI_API_KEY", "--api-key-file"), bad("scripted:story.yaml", "scripted models are always offered", "openai:NAME")),
 
+		"COMMAND": {bad("", "there is no command", "give one behind --"), bad("a\x00b", "NUL", "leave it out")},
+		"ARG...":  {bad("a\x00b", "NUL", "leave it out")},
+		"--mode":  words("use read-only|workspace-write|danger-full-access"), "--network": words("use deny|loopback|allow"),
+		"--require": words("use namespaces|uid|landlock"), "--tier-at-most": words("use namespaces|uid|landlock"),
+		"--tree": append(each(w.noIDs()[1:], "--tree", "`entail session ls`"),
+			bad(w.idle+"-01arz3ndektsv4rrffq69g5fav", "no root's id", "`entail session ls`")),
+		"--timeout": append(each([]string{"soon", "5", "", "1h1"}, help), bad("-1s", "--timeout -1s", "above 0")),
+		"--facts":   {bad("sub", "--facts", "name a file to write"), bad("no/where", "--facts", "name a file to write"), bad("a\x00b", "--facts", "name a file to write")},
+
+		"doctor --cwd": places(), "sandbox exec --cwd": places(),
+
 		"keys init --brokers":      append(each([]string{"a b", "nats://n1", "n1:4222", "n1/x", "a@b"}, "--brokers", "give one such as nats1"), bad("", "--brokers names nobody", "give at least one"), bad("n1,n1", `"n1" twice`, "give each once")),
 		"keys init --coordinators": append(members(), bad("", "--coordinators names nobody", "give at least one"), bad("c1,c1", `"c1" twice`, "give each once")),
 		"keys init --workers":      append(members(), bad("", "--workers names nobody", "give at least one"), bad("w1,w1", `"w1" twice`, "give each once")),
@@ -202,6 +216,16 @@ func (w *badWorld) inputs() map[string][]wrong {
 	}
 	maps.Copy(out, w.shared())
 	return out
+}
+
+// places are what no directory to work in can be called.
+func places() []wrong {
+	const wayBack = "name the directory to work in"
+	return []wrong{
+		bad("", "--cwd is empty", wayBack), bad("nowhere", "nowhere does not exist", "make it, or name another"), bad("dangling", "dangling does not exist", "name another"),
+		bad("file", "file is a file", wayBack), bad("/", "--cwd is /", wayBack), bad("file/x", "file/x: not a directory", wayBack),
+		bad("a\x00b", "--cwd", wayBack), bad(strings.Repeat("x", 5000), "file name too long", wayBack),
+	}
 }
 
 // members are what no member of a fleet can be called.

@@ -142,8 +142,8 @@ func TestBadInput(t *testing.T) {
 		w.arguments(t, cmd, path, l)
 		w.flags(t, cmd, path, l)
 	})
-	if commands < 31 {
-		t.Errorf("%d commands were tried, want at least 31", commands)
+	if commands < 34 {
+		t.Errorf("%d commands were tried, want at least 34", commands)
 	}
 	var named []string
 	for _, flag := range own() {
@@ -189,7 +189,7 @@ func (w *badWorld) usage(t *testing.T, cmd *cobra.Command, path string, l line) 
 	if len(names) > 0 && !strings.HasPrefix(names[0], "[") {
 		w.refused(t, path+" without arguments", w.command(path, l, []string{}), exitUsage, "entail "+path+" takes", "entail "+path+" "+names[0])
 	}
-	if n := len(names); n == 0 || !slices.Contains([]string{"PROMPT", "[PROMPT]", "MESSAGE"}, names[n-1]) {
+	if n := len(names); n == 0 || !slices.Contains([]string{"PROMPT", "[PROMPT]", "MESSAGE", "[ARG...]"}, names[n-1]) {
 		w.refused(t, path+" with one argument more", w.command(path, l, append(slices.Clone(l.args), "more")), exitUsage, "entail "+path, "takes")
 	}
 }

@@ -21,6 +21,7 @@ const (
 	exitUnfinished  = 5
 	exitUnavailable = 6
 	exitInterrupted = 7
+	exitUnheld      = 8
 )
 
 // The codes of errors that the command line makes itself.
