@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -18,30 +19,35 @@ import (
 
 //go:generate go run ../internal/mklauncher
 
-// launcherPath returns where children of this process find the launcher. It is made
-// once, by whoever needs it first, and stays for as long as this process lives.
-var launcherPath = sync.OnceValues(func() (string, error) {
+// embedded returns the launcher. It is made once, by whoever needs it first, and stays
+// for as long as this process lives.
+var embedded = sync.OnceValues(func() (program, error) {
 	f, err := sealed(launcherBinary)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
 		// vm.memfd_noexec, or a container's profile.
 		f, err = nameless(launcherBinary)
 	}
 	if err != nil {
-		return "", fmt.Errorf("make the launcher's binary: %w", err)
+		return program{}, fmt.Errorf("make the launcher's binary: %w", err)
 	}
-	path, err := keep(f)
-	return path, errors.Join(err, f.Close())
+	return programIn(f), nil
 })
 
-// keep returns a path of a file that children of this process can start it by: a
-// descriptor that they share with no other of theirs, and that stays open.
-func keep(f *os.File) (string, error) {
-	const above = 64 // what a child is born with has lower numbers
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, above)
-	if err != nil {
-		return "", fmt.Errorf("keep the launcher's binary: %w", err)
+// programIn is the program in an open file.
+func programIn(f *os.File) program {
+	return program{path: descriptorPath(int(f.Fd())), file: f}
+}
+
+func descriptorPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// runBy has cmd start the program, with its control socket. A file without a name is
+// handed down: a child moves its descriptors about before it executes a program, and
+// can lose the one that this process knows the file by.
+func (p program) runBy(cmd *exec.Cmd, control *os.File) {
+	cmd.Path, cmd.ExtraFiles = p.path, []*os.File{control}
+	if p.file != nil {
+		cmd.Path, cmd.ExtraFiles = descriptorPath(wire.ControlFD+1), append(cmd.ExtraFiles, p.file)
 	}
-	return "/proc/self/fd/" + strconv.Itoa(fd), nil
 }
 
 // sealed returns a file in memory that nobody can change any more.

@@ -62,3 +62,13 @@ func TestLauncherWithoutFilesInMemory(t *testing.T) {
 	wantDone(t, perform(t, ws, session.WorkspaceWrite, sandbox.Op{Write: &sandbox.Write{Path: "g", Content: "x"}}))
 	wantDenied(t, perform(t, ws, session.WorkspaceWrite, shell("echo x >../outside/f")), session.WorkspaceWrite)
 }
+
+// A call starts whatever numbers its descriptors have. A child moves the pipe by which
+// it says why it cannot execute a program to above the highest number that it is given.
+func TestLauncherAmongManyDescriptors(t *testing.T) {
+	t.Parallel()
+	const above = 500 // what other tests have open meanwhile
+	if err := sandbox.StartFrom(above); err != nil {
+		t.Error(err)
+	}
+}

@@ -4,8 +4,14 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/wire"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
@@ -32,19 +38,54 @@ func (c Config) WithMaxABI(abi int) Config {
 
 // WithLauncher starts another program in place of the launcher.
 func (c Config) WithLauncher(path string) Config {
-	c.launcher = path
+	c.launcher = program{path: path}
 	return c
 }
 
-// Launcher is where children of this process find the launcher.
-func Launcher() (string, error) { return launcherPath() }
+// Launcher is where this process finds the launcher.
+func Launcher() (string, error) {
+	p, err := embedded()
+	return p.path, err
+}
+
+// StartFrom starts a launcher that this process has as descriptor fd, with a control
+// socket that it has as the one below.
+func StartFrom(fd int) error {
+	f, err := sealed(launcherBinary)
+	if err != nil {
+		return err
+	}
+	conn, theirs, err := socketPair()
+	if err != nil {
+		return err
+	}
+	launcher, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, fd)
+	if err != nil {
+		return err
+	}
+	control, err := unix.FcntlInt(theirs.Fd(), unix.F_DUPFD_CLOEXEC, fd-1)
+	if err != nil {
+		return err
+	}
+	kept, socket := os.NewFile(uintptr(launcher), "launcher"), os.NewFile(uintptr(control), "control")
+	cmd := &exec.Cmd{Args: []string{wire.LauncherName}, Env: wire.LauncherEnv()}
+	programIn(kept).runBy(cmd, socket)
+	if err = cmd.Start(); err == nil {
+		_ = conn.CloseWrite()
+		_ = cmd.Wait() // it got no order
+	}
+	if launcher != fd || control != fd-1 {
+		err = errors.Join(err, fmt.Errorf("got descriptors %d and %d, want %d and the one below", launcher, control, fd))
+	}
+	return errors.Join(err, f.Close(), conn.Close(), theirs.Close(), kept.Close(), socket.Close())
+}
 
 // WithNamelessLauncher starts the launcher from a file without a name, as where files
 // in memory may not be executed. The caller closes it.
 func (c Config) WithNamelessLauncher() (Config, *os.File, error) {
 	f, err := nameless(launcherBinary)
 	if err == nil {
-		c.launcher, err = keep(f)
+		c.launcher = programIn(f)
 	}
 	return c, f, err
 }

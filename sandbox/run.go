@@ -165,6 +165,7 @@ type launch struct {
 	order  *wire.Order
 	mode   session.SandboxMode
 	cmd    *exec.Cmd
+	runs   program
 	stdout output
 	stderr *snippet
 	given  []*os.File // the workspace and its temp directory
@@ -184,9 +185,8 @@ func (w *Workspace) newLaunch(o *wire.Order, mode session.SandboxMode) *launch {
 		// One JSON object, in which a byte can take six.
 		l.stdout = &whole{room: 6*o.Cap + 64<<10}
 	}
-	l.given = []*os.File{w.root, w.temp}
+	l.given, l.runs = []*os.File{w.root, w.temp}, w.runner.launcher
 	l.cmd = &exec.Cmd{
-		Path:        w.runner.launcher,
 		Args:        []string{wire.LauncherName},
 		Env:         wire.LauncherEnv(),
 		Stdout:      l.stdout,
@@ -226,7 +226,7 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 		return report{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
 	}
 	defer func() { _ = conn.Close() }()
-	l.cmd.ExtraFiles = []*os.File{theirs}
+	l.runs.runBy(l.cmd, theirs)
 	err = errors.Join(l.cmd.Start(), theirs.Close())
 	if err != nil {
 		return report{}, fmt.Errorf("%w: start launcher: %w", ErrNotStarted, err)

@@ -22,7 +22,7 @@ import (
 // Runner runs permitted calls. It is safe for concurrent use.
 type Runner struct {
 	cfg      Config
-	launcher string // path of the launcher's binary, as this process's children see it
+	launcher program
 	host     host
 	unfit    error // why this host confines nothing, or nil
 	user     string
@@ -56,9 +56,9 @@ func New(cfg Config) (*Runner, error) {
 	if u, err := user.LookupId(r.user); err == nil {
 		r.user = u.Username
 	}
-	if r.launcher = cfg.launcher; r.launcher == "" {
+	if r.launcher = cfg.launcher; r.launcher.path == "" {
 		var err error
-		if r.launcher, err = launcherPath(); err != nil {
+		if r.launcher, err = embedded(); err != nil {
 			r.unfit = err
 			return r, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -83,12 +84,18 @@ type Config struct {
 	Best session.Tier
 
 	// launcher, in tests, is started in place of the embedded launcher.
-	launcher string
+	launcher program
 	// maxABI, in tests, is the highest Landlock ABI to believe in; -1 none.
 	maxABI int
 	// maxOutput and maxOutputs are how many bytes are kept of one output that is
 	// shown in part, and of all those of a Workspace. Set in tests alone.
 	maxOutput, maxOutputs int64
+}
+
+// program is what children of this process can be started with.
+type program struct {
+	path string   // as this process sees it
+	file *os.File // if it has no other name than that
 }
 
 const (

@@ -43,7 +43,7 @@ func (r *Runner) Report() Report {
 	if r.host.spaces != noNamespaces && !r.host.loopback {
 		rep.More = append(rep.More, adviceLoopback)
 	}
-	if r.launcher != "" {
+	if r.launcher.path != "" {
 		rep.FullAccess = r.fullAccess()
 	}
 	return rep
@@ -91,7 +91,7 @@ func (r *Runner) fenceOf(owned bool) Fence {
 
 // source looks at what the launcher's path leads to.
 func (r *Runner) source() Source {
-	target, err := os.Readlink(r.launcher)
+	target, err := os.Readlink(r.launcher.path)
 	switch {
 	case err != nil:
 		return ""
