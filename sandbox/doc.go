@@ -86,6 +86,26 @@
 // [os.Root] and so can name the resolved path of what it refuses. File operations
 // keep to the workspace and its temp directory, for reading as well.
 //
+// # Limits
+//
+// A command is held to the limits of its permit, under every mode, and a result names
+// the one that ended it, in [Result.Limit]. Zero is no limit. File operations have a
+// minute, and bounds of their own on what they read and write.
+//
+//   - time: of a call that names none.
+//   - cpu: of one process. At the limit it gets SIGXCPU; one that does not heed it,
+//     as programs in Go do not, is killed five seconds of its time later.
+//   - file-size: a process that writes beyond it gets SIGXFSZ, and an error if it
+//     does not heed that.
+//   - open-files: descriptors of one process. One more is an error.
+//
+// None is raised above what this process was started with. A command may lower them
+// further; only danger-full-access as root, with CAP_SYS_RESOURCE, may raise them.
+// What a result says of cpu, file-size and open-files is read from how the command
+// ended: by that signal or, as shells do, with 128 and its number; killed, having used
+// that much; or failed, with words about a file too large or too many open files on its
+// standard error. Of a process in the middle of a command nothing is known.
+//
 // # Output
 //
 // Of each stream of a shell call the head and the tail are shown, and the process
@@ -121,8 +141,8 @@
 // # What is not promised
 //
 // This is not a virtual machine: the kernel's own faults, covert channels, and the
-// use of processor, memory and disk are out of its reach. Nor is it a firewall. The
-// gaps that a result names are promises not kept:
+// use of memory, or of processor and disk by many processes, are out of its reach.
+// Nor is it a firewall. The gaps that a result names are promises not kept:
 //
 //   - metadata: under workspace-write in tier landlock, mode, owner, times and
 //     extended attributes of outside files of the same user can be changed.

@@ -238,10 +238,10 @@ func TestLeaseThatIsOver(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(p.root, "ran")); err == nil {
 		t.Error("it ran")
 	}
-	_, err = p.ws.Perform(t.Context(), session.WorkspaceWrite, shell("echo x >ran; sleep 1000"),
+	res, err := p.ws.Perform(t.Context(), session.WorkspaceWrite, shell("echo x >ran; sleep 1000"),
 		fixed(sandbox.BootTime()+3*time.Second))
-	if errors.Is(err, sandbox.ErrNotStarted) || !errors.Is(err, sandbox.ErrLeaseOver) {
-		t.Errorf("got %v, want lease over", err)
+	if errors.Is(err, sandbox.ErrNotStarted) || !errors.Is(err, sandbox.ErrLeaseOver) || res.Limit != session.LimitLease {
+		t.Errorf("got %+v, %v, want lease over", res, err)
 	}
 	if _, err := os.Lstat(filepath.Join(p.root, "ran")); err != nil {
 		t.Errorf("it did not run: %v", err)

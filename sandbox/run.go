@@ -99,7 +99,10 @@ func (w *Workspace) order(g grant, op Op) (wire.Order, error) {
 			},
 			Cap: w.runner.cfg.OutputCap, Op: op,
 		},
-		User: w.as(g), MaxABI: w.runner.cfg.maxABI, Timeout: timeout(op),
+		User: w.as(g), MaxABI: w.runner.cfg.maxABI, Timeout: timeout(op, g.terms.Limits),
+	}
+	if op.Shell != nil {
+		o.Limits = rlimits(g.terms.Limits)
 	}
 	o.Env = w.environ(o.User)
 	if full {
@@ -362,7 +365,7 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		ExitCode: end.Code,
 		Swept:    end.Swept,
 		TimedOut: end.Cause == wire.CauseTimeout,
-		Limit:    limitOf(end.Cause),
+		Limit:    l.limit(end),
 		Failed:   end.Code != 0 || end.Cause != "",
 	}
 	if end.Signal != 0 {
@@ -377,40 +380,16 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		res.Output += errs
 	}
 	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated()
-	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && refusal(l.stderr) {
+	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && l.complains(unix.EACCES, unix.EPERM, unix.EROFS) {
 		res = res.denied(session.DenialSuspected, l.mode)
 	}
 	return res
 }
 
-// limitOf names the limit behind a cause.
-func limitOf(cause string) session.Limit {
-	switch cause {
-	case wire.CauseTimeout:
-		return session.LimitTime
-	case wire.CauseLease:
-		return session.LimitLease
-	}
-	return ""
-}
-
-// refusal looks in the standard error of a failed command for what the fence's
-// errnos read like. The words are the kernel's, in the C locale.
-func refusal(stderr *snippet) bool {
-	head, tail := stderr.ends()
-	said := strings.ToLower(head + "\n" + tail)
-	for _, errno := range []syscall.Errno{unix.EACCES, unix.EPERM, unix.EROFS} {
-		if strings.Contains(said, errno.Error()) {
-			return true
-		}
-	}
-	return false
-}
-
 // performed reads what the second stage said. If it was ended it may have said
 // nothing; if it ended by itself and said nothing, what it did is unknown.
 func (l *launch) performed(end wire.Ending) (Result, error) {
-	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout, Limit: limitOf(end.Cause)}
+	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout, Limit: l.limit(end)}
 	if end.Cause != "" {
 		res.Failed, res.Code, res.Output = true, CodeFailed, "the operation was ended before it was done"
 		return res, nil

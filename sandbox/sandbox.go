@@ -163,10 +163,8 @@ type Streams struct {
 	Out, Err io.Writer
 }
 
-const (
-	defaultShellTimeout = 2 * time.Minute
-	fileTimeout         = time.Minute
-)
+// fileTimeout is how long a file operation has, whatever the deployment's limits are.
+const fileTimeout = time.Minute
 
 // validate checks that exactly one field is set.
 func validate(o Op) error {
@@ -203,12 +201,12 @@ func validateShell(s *Shell) error {
 	return nil
 }
 
-func timeout(o Op) time.Duration {
+func timeout(o Op, l policy.Limits) time.Duration {
 	switch {
 	case o.Shell == nil:
 		return fileTimeout
 	case o.Shell.Timeout <= 0:
-		return defaultShellTimeout
+		return time.Duration(l.Time)
 	}
 	return o.Shell.Timeout
 }
@@ -226,7 +224,7 @@ type Result struct {
 	TimedOut bool
 	// Truncated says that Output is not all there was.
 	Truncated bool
-	// Limit names the limit that ended the call, if one did.
+	// Limit names the limit that ended the call, if one did, as far as can be told.
 	Limit session.Limit
 	// Denial says whether the fence refused an effect.
 	Denial session.Denial

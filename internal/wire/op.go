@@ -19,7 +19,8 @@ type Shell struct {
 	// Argv is a program with its arguments, run without a shell in place of Command.
 	// A name without a slash is looked up in the call's PATH.
 	Argv []string `json:",omitempty"`
-	// Timeout ends the call and all it started. Default 2 minutes.
+	// Timeout ends the call and all it started. Default the deployment's
+	// confinement.limits.time.
 	Timeout time.Duration
 }
 

@@ -40,7 +40,7 @@ type Bounds struct {
 }
 
 // Order is the first message on the control socket: everything the launcher has
-// to know. The zero value of each field is the narrowest, but for User.
+// to know. The zero value of each field is the narrowest, but for User and Limits.
 type Order struct {
 	Request
 
@@ -50,8 +50,16 @@ type Order struct {
 	Sockets    bool  // IPv4 and IPv6 sockets may be made
 	MaxABI     int   // the highest Landlock ABI to believe in, when a test sets it; -1 none
 	Env        []string
+	Limits     Limits
 	Timeout    time.Duration
 	Deadline   time.Duration // on the boot clock; zero means none
+}
+
+// Limits are what each process of a command is held to. Zero is no limit.
+type Limits struct {
+	CPU       uint64 // seconds
+	FileSize  uint64 // bytes of a file that is written
+	OpenFiles uint64
 }
 
 // User is a user and the one group that it is in.
@@ -104,7 +112,8 @@ type Ending struct {
 	Code   int
 	Signal int
 	Swept  int
-	Cause  string // empty when the command ended by itself
+	CPU    time.Duration // what the command used, and what it started and waited for
+	Cause  string        // empty when the command ended by itself
 }
 
 // Performance is what a file operation's process writes to its standard output.

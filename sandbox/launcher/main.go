@@ -243,6 +243,9 @@ func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error)
 	if err != nil {
 		return 0, stage, err
 	}
+	if err := limit(o.Limits); err != nil {
+		return 0, wire.StageConfine, err
+	}
 	onFreshThread(func() {
 		if stage, err = wire.StageConfine, restrict(o, d); err != nil {
 			return

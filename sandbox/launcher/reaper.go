@@ -27,22 +27,28 @@ const (
 // which become the launcher's children when their parents die.
 type reaper struct {
 	child  int
-	exited chan unix.WaitStatus // the command's own status; sent once by run
-	gone   chan struct{}        // closed by run when no process is left
+	exited chan exit     // the command's own; sent once by run
+	gone   chan struct{} // closed by run when no process is left
+}
+
+// exit is how a process ended.
+type exit struct {
+	status unix.WaitStatus
+	used   unix.Rusage
 }
 
 // run reaps until there is nothing left to reap.
 func (r *reaper) run() {
 	defer close(r.gone)
 	for {
-		var ws unix.WaitStatus
-		pid, err := unix.Wait4(-1, &ws, 0, nil)
+		var e exit
+		pid, err := unix.Wait4(-1, &e.status, 0, &e.used)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // ECHILD
 			return
 		case pid == r.child:
-			r.exited <- ws
+			r.exited <- e
 		}
 	}
 }
@@ -50,7 +56,7 @@ func (r *reaper) run() {
 // supervise waits for the command to end, or ends it, and then ends everything
 // it started.
 func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop <-chan os.Signal) wire.Ending {
-	r := &reaper{child: child, exited: make(chan unix.WaitStatus, 1), gone: make(chan struct{})}
+	r := &reaper{child: child, exited: make(chan exit, 1), gone: make(chan struct{})}
 	go r.run()
 	clock := time.NewTimer(timeout)
 	defer clock.Stop()
@@ -58,8 +64,8 @@ func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop 
 	for waiting := true; waiting; {
 		waiting = false
 		select {
-		case status := <-r.exited:
-			r.exited <- status // it is read again below
+		case e := <-r.exited:
+			r.exited <- e // it is read again below
 		case deadline, open := <-c.renewals:
 			if waiting = open && lease.set(deadline) == nil; !waiting {
 				end.Cause = wire.CauseStopped
@@ -75,10 +81,11 @@ func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop 
 		}
 	}
 	end.Swept = r.sweep()
-	status := <-r.exited
-	end.Code = status.ExitStatus()
-	if status.Signaled() {
-		end.Signal = int(status.Signal())
+	e := <-r.exited
+	end.CPU = time.Duration(e.used.Utime.Nano() + e.used.Stime.Nano())
+	end.Code = e.status.ExitStatus()
+	if e.status.Signaled() {
+		end.Signal = int(e.status.Signal())
 		end.Code = 128 + end.Signal
 	}
 	return end
