@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/entail-fleet/entail/internal/attack"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
@@ -68,6 +71,13 @@ func here(t *testing.T) host {
 	h, known := hosts()[*hostName]
 	if !known {
 		t.Fatalf("-host=%s is none of %v", *hostName, slices.Sorted(maps.Keys(hosts())))
+	}
+	born, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if born != 0 {
+		h.refuses = append(h.refuses, attack.RunAsRoot)
 	}
 	return h
 }
