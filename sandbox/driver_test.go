@@ -34,6 +34,8 @@ func subprogram(args []string) (int, bool) {
 		return deprive(args[2]), true
 	case stageArg:
 		return stage(args[2]), true
+	case traceArg:
+		return traceParent(), true
 	case workerArg:
 		return worker(args[2]), true
 	}

@@ -313,3 +313,55 @@ func TestNetworkIsAKnobOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+// What a call without a fence reaches, as its tree's user and as the worker's.
+// SECURITY.md has this table.
+func TestWhatFullAccessReaches(t *testing.T) {
+	t.Parallel()
+	if !ofRoot(t) {
+		return
+	}
+	g := newGrove(t)
+	write(t, filepath.Join(g.base, "key"), "")
+	write(t, filepath.Join(g.base, "public"), "")
+	if err := os.Chmod(filepath.Join(g.base, "key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := runner(t, session.TierUID)
+	ws, other := g.open(r, g.dir("ws"), oak), g.open(r, g.dir("other"), pine)
+	wantDone(t, perform(t, other, session.WorkspaceWrite, shell("echo x >shown; (umask 077; echo x >kept)")))
+	worker := strconv.Itoa(os.Getpid())
+	for _, tt := range []struct {
+		what, line string
+		tree       bool // whether its tree's user reaches it; the worker's user always does
+	}{
+		{"its own workspace", "echo x >f", true},
+		{"a file that everybody may read", "cat ../public", true},
+		{"a file of the worker's that others may not read", "cat ../key", false},
+		{"a file of the worker's that others may read, to change it", "echo x >>../public", false},
+		{"another tree's file that everybody may read", "cat ../other/shown", true},
+		{"another tree's file that others may not read", "cat ../other/kept", false},
+		{"another tree's file, to change it", "echo y >>../other/shown", false},
+		{"the worker's environment", "cat /proc/" + worker + "/environ", false},
+		{"the worker's memory", "head -c 0 /proc/" + worker + "/mem", false},
+		{"the worker, to signal it", "kill -0 " + worker, false},
+		{"the network", "exec 3<>/dev/udp/127.0.0.1/9", true},
+	} {
+		for _, as := range []policy.FullAccessUser{policy.AsTree, policy.AsWorker} {
+			terms := policy.DefaultConfinement()
+			terms.FullAccessAs = as
+			place := ws
+			if as == policy.AsWorker {
+				// A workspace that belongs to its tree is worked on as that user.
+				place = g.open(r, g.dir("ws"), "")
+			}
+			res, err := place.PerformOn(t.Context(), session.DangerFullAccess, terms, shell(tt.line))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, want := res.ExitCode == 0, tt.tree || as == policy.AsWorker; got != want {
+				t.Errorf("%s, as the %s: reached %t, want %t: %+v", tt.what, as, got, want, res)
+			}
+		}
+	}
+}

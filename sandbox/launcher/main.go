@@ -84,9 +84,7 @@ func launcherStage() int {
 	if err := unix.CloseRange(wire.ControlFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		return 1 // whatever this process inherited would leak: say nothing, run nothing
 	}
-	// For a moment the thread that starts the command lives on beside it, behind the
-	// same fence and as the same user: nobody may trace it into this memory.
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+	if err := forbidTracing(); err != nil {
 		return 1
 	}
 	given, err := receive()
@@ -256,7 +254,9 @@ func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error)
 		}
 		c.send(wire.Notice{Ready: true})
 		stage = wire.StageExec
-		pid, err = syscall.ForkExec(cmd.path, cmd.argv, &cmd.attr)
+		if pid, err = syscall.ForkExec(cmd.path, cmd.argv, &cmd.attr); err == nil {
+			linger(pid)
+		}
 	})
 	cmd.closeInput()
 	return pid, stage, err
