@@ -98,6 +98,8 @@
 //   - file-size: a process that writes beyond it gets SIGXFSZ, and an error if it
 //     does not heed that.
 //   - open-files: descriptors of one process. One more is an error.
+//   - output: bytes of both streams together. One more ends the call; what came before
+//     is shown as ever. Streams of the caller's own are not counted.
 //
 // None is raised above what this process was started with. A command may lower them
 // further; only danger-full-access as root, with CAP_SYS_RESOURCE, may raise them.

@@ -25,12 +25,14 @@ func rlimits(l policy.Limits) wire.Limits {
 
 // limit names the limit that ended the command, as far as can be told.
 func (l *launch) limit(end wire.Ending) session.Limit {
-	switch end.Cause {
-	case wire.CauseTimeout:
+	switch {
+	case end.Cause == wire.CauseTimeout:
 		return session.LimitTime
-	case wire.CauseLease:
+	case end.Cause == wire.CauseLease:
 		return session.LimitLease
-	case "":
+	case l.meter.passed(): // whether the launcher ended the call for it or the call was quicker
+		return session.LimitOutput
+	case end.Cause == "":
 		return l.overrun(end)
 	}
 	return ""

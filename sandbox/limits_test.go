@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -224,5 +225,60 @@ func TestDefaultLimits(t *testing.T) {
 		if want := "600\n605\n1048576\n1048576\n1024\n1024\n"; res.Output != want {
 			t.Errorf("%s: got %q, want %q", mode, res.Output, want)
 		}
+	}
+}
+
+// What a command writes without end ends it, and all that it started.
+func TestOutputEndsACall(t *testing.T) {
+	t.Parallel()
+	everyFence(t, func(t *testing.T, ws *sandbox.Workspace, mode session.SandboxMode) {
+		t.Helper()
+		terms := limited(func(l *policy.Limits) { l.Output = 64 << 10 })
+		res := performOn(t, ws, mode, terms, shell(brood+"touch pids"+awaitBrood+"; echo first; yes; echo never >never"))
+		if res.Limit != session.LimitOutput || !res.Failed || res.TimedOut || res.Denied() || !res.Truncated {
+			t.Errorf("got %+v, want the limit of output", res)
+		}
+		if !strings.HasPrefix(res.Output, "first\ny\ny\n") {
+			t.Errorf("it begins with %.80q", res.Output)
+		}
+		if _, err := os.Lstat(filepath.Join(ws.Root(), "never")); err == nil {
+			t.Error("it went on")
+		}
+		wantGone(t, ws.Root())
+		res = performOn(t, ws, mode, unlimited(), sandbox.Op{Shell: &sandbox.Shell{Command: "yes", Timeout: 2 * time.Second}})
+		if res.Limit != session.LimitTime {
+			t.Errorf("without a limit: got %+v", res)
+		}
+	})
+}
+
+// Both streams count together, and the limit itself may be reached. Neither hangs on
+// whether the call is over before it can be ended.
+func TestOutputIsCountedExactly(t *testing.T) {
+	t.Parallel()
+	ws := openWorkspace(t, sandbox.Config{}, t.TempDir())
+	const zeros = "tr '\\0' x </dev/zero | head -c "
+	terms := limited(func(l *policy.Limits) { l.Output = 64 << 10 })
+	for line, want := range map[string]session.Limit{
+		zeros + "65536": "",
+		zeros + "65537": session.LimitOutput,
+		zeros + "32768; (" + zeros + "32768) >&2": "",
+		zeros + "32768; (" + zeros + "32769) >&2": session.LimitOutput,
+	} {
+		for _, mode := range session.SandboxModes() {
+			if res := performOn(t, ws, mode, terms, shell(line)); res.Limit != want || res.Failed != (want != "") {
+				t.Errorf("%s %s: limit %q, failed %t, want %q", line, mode, res.Limit, res.Failed, want)
+			}
+			wantDone(t, performOn(t, ws, mode, unlimited(), shell(line)))
+		}
+	}
+}
+
+// By default a command cannot write for ever.
+func TestOutputIsLimitedByDefault(t *testing.T) {
+	t.Parallel()
+	ws := openWorkspace(t, sandbox.Config{}, t.TempDir())
+	if res := perform(t, ws, session.ReadOnly, shell("yes")); res.Limit != session.LimitOutput || len(res.Output) > 100_000 {
+		t.Errorf("got limit %q and %d bytes", res.Limit, len(res.Output))
 	}
 }

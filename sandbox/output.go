@@ -4,7 +4,9 @@ package sandbox
 
 import (
 	"fmt"
+	"io"
 	"strings"
+	"sync"
 )
 
 // snippet keeps the head and the tail of a stream, and takes the rest so that
@@ -98,3 +100,52 @@ func (w *whole) Truncated() bool { return w.over }
 
 // Close does nothing.
 func (*whole) Close() {}
+
+// meter counts what a command writes to both of its streams, and lets through as much
+// as its limit is. It is safe for concurrent use.
+type meter struct {
+	limit int64         // zero is none
+	over  chan struct{} // closed by take, when there is more
+
+	mu   sync.Mutex // guards what follows
+	used int64
+}
+
+func newMeter(limit int64) *meter { return &meter{limit: limit, over: make(chan struct{})} }
+
+// take counts n bytes and returns how many of them are within the limit.
+func (m *meter) take(n int) int {
+	if m.limit == 0 {
+		return n
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.used
+	m.used += int64(n)
+	if before <= m.limit && m.used > m.limit {
+		close(m.over)
+	}
+	return int(max(min(m.limit-before, int64(n)), 0))
+}
+
+// passed says whether there was more than the limit.
+func (m *meter) passed() bool {
+	select {
+	case <-m.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// metered is a stream that is counted.
+type metered struct {
+	meter *meter
+	to    io.Writer
+}
+
+// Write takes what is beyond the limit, so that the writer never waits.
+func (s metered) Write(p []byte) (int, error) {
+	_, err := s.to.Write(p[:s.meter.take(len(p))])
+	return len(p), err
+}

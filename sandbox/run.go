@@ -150,7 +150,7 @@ func (w *Workspace) fence(g grant) fence {
 
 // launch runs one launcher to its end.
 func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.Order, s *Streams) (Result, error) {
-	l := w.newLaunch(o, g.mode)
+	l := w.newLaunch(o, g)
 	if s != nil {
 		l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = s.In, s.Out, s.Err
 	}
@@ -169,6 +169,7 @@ type launch struct {
 	mode   session.SandboxMode
 	cmd    *exec.Cmd
 	runs   program
+	meter  *meter
 	stdout output
 	stderr *snippet
 	given  []*os.File // the workspace and its temp directory
@@ -182,9 +183,11 @@ type output interface {
 	Close()
 }
 
-func (w *Workspace) newLaunch(o *wire.Order, mode session.SandboxMode) *launch {
-	l := &launch{order: o, mode: mode, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
+func (w *Workspace) newLaunch(o *wire.Order, g grant) *launch {
+	l := &launch{order: o, mode: g.mode, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
+	l.meter = newMeter(g.terms.Limits.Output)
 	if o.Op.Shell == nil {
+		l.meter = newMeter(0)
 		// One JSON object, in which a byte can take six.
 		l.stdout = &whole{room: 6*o.Cap + 64<<10}
 	}
@@ -192,8 +195,8 @@ func (w *Workspace) newLaunch(o *wire.Order, mode session.SandboxMode) *launch {
 	l.cmd = &exec.Cmd{
 		Args:        []string{wire.LauncherName},
 		Env:         wire.LauncherEnv(),
-		Stdout:      l.stdout,
-		Stderr:      l.stderr,
+		Stdout:      metered{l.meter, l.stdout},
+		Stderr:      metered{l.meter, l.stderr},
 		WaitDelay:   pipeGrace,
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
@@ -249,7 +252,15 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 	if lease != nil {
 		renewed = lease.Renewed()
 	}
+	over := l.meter.over
 	var late <-chan time.Time
+	end := func() {
+		_ = conn.CloseWrite() // the launcher ends the call and still reports
+		renewed = nil
+		if late == nil {
+			late = time.After(sweepGrace)
+		}
+	}
 	for {
 		select {
 		case told := <-done:
@@ -260,11 +271,12 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 				continue
 			}
 			_ = encoder.Encode(wire.Renewal{Deadline: max(lease.Deadline(), 1)})
+		case <-over:
+			over = nil
+			end()
 		case <-stop:
 			stop = nil
-			_ = conn.CloseWrite() // the launcher ends the call and still reports
-			renewed = nil
-			late = time.After(sweepGrace)
+			end()
 		case <-late:
 			_ = l.cmd.Process.Kill()
 			told := <-done
@@ -366,7 +378,7 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		Swept:    end.Swept,
 		TimedOut: end.Cause == wire.CauseTimeout,
 		Limit:    l.limit(end),
-		Failed:   end.Code != 0 || end.Cause != "",
+		Failed:   end.Code != 0 || end.Cause != "" || l.meter.passed(),
 	}
 	if end.Signal != 0 {
 		res.Signal = unix.SignalName(syscall.Signal(end.Signal))
@@ -379,7 +391,7 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		}
 		res.Output += errs
 	}
-	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated()
+	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated() || l.meter.passed()
 	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && l.complains(unix.EACCES, unix.EPERM, unix.EROFS) {
 		res = res.denied(session.DenialSuspected, l.mode)
 	}
