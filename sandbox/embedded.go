@@ -90,5 +90,5 @@ func nameless(binary string) (_ *os.File, err error) {
 func writeProgram(path, binary string) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
-	return os.WriteFile(path, []byte(binary), 0o500) //nolint:gosec // a program is executable
+	return os.WriteFile(path, []byte(binary), 0o555) //nolint:gosec // a tree's own user executes it, too
 }

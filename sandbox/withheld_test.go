@@ -87,6 +87,7 @@ type deprivation struct {
 	withheld
 
 	Root string
+	Tree session.ID // whose the workspace is, if it is a tree's
 	Late bool
 }
 
@@ -115,7 +116,7 @@ func deprive(arg string) int {
 	if err != nil && !errors.Is(err, sandbox.ErrUnavailable) {
 		return complain(err)
 	}
-	ws, err := r.Workspace(d.Root, "")
+	ws, err := r.Workspace(d.Root, d.Tree)
 	if err != nil {
 		return complain(err)
 	}
@@ -163,7 +164,17 @@ type fate int
 const (
 	refused fate = iota + 1 // none has run
 	held                    // all have run, behind a fence that needs less
+	partly                  // those that may write are refused, the others held
 	lost                    // whether they have run is unknown; the fence held
+)
+
+// idleness says when a call without a fence is not started either.
+type idleness int
+
+const (
+	never idleness = iota
+	later          // as a user of its tree's own it is not; from the start it is the worker's
+	ever
 )
 
 // deprivations are what a launcher may lack. Early is what becomes of calls when the
@@ -172,54 +183,64 @@ func deprivations() map[string]struct {
 	withheld
 
 	early, late fate
-	idle        bool // a call without a fence cannot be started either
+	idle        idleness
 } {
 	type row = struct {
 		withheld
 
 		early, late fate
-		idle        bool
+		idle        idleness
 	}
 	prctl := func(option uint32, errno syscall.Errno) withheld {
 		return withheld{Call: unix.SYS_PRCTL, First: &option, Errno: errno}
 	}
-	mounts, bounding := held, held
+	mounts, islands, users, bounding, asTree := held, held, held, held, never
 	if hosts()[*hostName].namespaces {
-		mounts = refused
+		mounts, islands = refused, partly
 	}
 	if os.Getuid() == 0 {
 		bounding = refused // others draw on it by no program, under no_new_privs
+		users, asTree = refused, later
 	}
 	return map[string]row{
-		"no landlock":                          {withheld{Call: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.ENOSYS}, refused, refused, false},
-		"landlock switched off":                {withheld{Call: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.EOPNOTSUPP}, refused, refused, false},
-		"no landlock rule":                     {withheld{Call: unix.SYS_LANDLOCK_ADD_RULE, Errno: unix.EINVAL}, refused, refused, false},
-		"landlock not enforced":                {withheld{Call: unix.SYS_LANDLOCK_RESTRICT_SELF, Errno: unix.EPERM}, refused, refused, false},
-		"too many landlock domains":            {withheld{Call: unix.SYS_LANDLOCK_RESTRICT_SELF, Errno: unix.E2BIG}, refused, refused, false},
-		"no seccomp":                           {withheld{Call: unix.SYS_SECCOMP, Errno: unix.ENOSYS}, refused, refused, false},
-		"no no_new_privs":                      {prctl(unix.PR_SET_NO_NEW_PRIVS, unix.EINVAL), refused, refused, false},
-		"bounding set unreadable":              {prctl(unix.PR_CAPBSET_READ, unix.EPERM), refused, refused, false},
-		"bounding set kept":                    {prctl(unix.PR_CAPBSET_DROP, unix.EPERM), bounding, bounding, false},
-		"ambient capabilities kept":            {prctl(unix.PR_CAP_AMBIENT, unix.EINVAL), refused, refused, false},
-		"capabilities unreadable":              {withheld{Call: unix.SYS_CAPGET, Errno: unix.EPERM}, refused, refused, false},
-		"capabilities kept":                    {withheld{Call: unix.SYS_CAPSET, Errno: unix.EPERM}, refused, refused, false},
-		"no mount":                             {withheld{Call: unix.SYS_MOUNT, Errno: unix.EPERM}, held, mounts, false},
-		"inherited descriptors open":           {withheld{Call: unix.SYS_CLOSE_RANGE, Errno: unix.ENOSYS}, refused, refused, true},
-		"no reaper":                            {prctl(unix.PR_SET_CHILD_SUBREAPER, unix.EINVAL), refused, refused, true},
-		"no limits":                            {withheld{Call: unix.SYS_PRLIMIT64, Errno: unix.EPERM}, refused, refused, true},
-		"no process descriptor":                {withheld{Call: unix.SYS_PIDFD_OPEN, Errno: unix.ENOSYS}, refused, refused, true},
-		"no signal by descriptor":              {withheld{Call: unix.SYS_PIDFD_SEND_SIGNAL, Errno: unix.EPERM}, refused, refused, true},
-		"no timer":                             {withheld{Call: unix.SYS_TIMERFD_CREATE, Errno: unix.ENOSYS}, refused, refused, true},
-		"timer not set":                        {withheld{Call: unix.SYS_TIMERFD_SETTIME, Errno: unix.EINVAL}, refused, refused, true},
-		"no session of its own":                {withheld{Call: unix.SYS_SETSID, Errno: unix.EPERM}, refused, refused, true},
-		"killed with descriptors open":         {withheld{Call: unix.SYS_CLOSE_RANGE}, refused, refused, true},
-		"killed before the order is known":     {withheld{Call: unix.SYS_TIMERFD_CREATE}, refused, refused, true},
-		"killed before the rules":              {withheld{Call: unix.SYS_LANDLOCK_CREATE_RULESET}, refused, refused, false},
-		"killed between the rules":             {withheld{Call: unix.SYS_LANDLOCK_ADD_RULE}, refused, refused, false},
-		"killed with capabilities":             {withheld{Call: unix.SYS_CAPSET}, refused, refused, false},
-		"killed before the rules are in force": {withheld{Call: unix.SYS_LANDLOCK_RESTRICT_SELF}, refused, refused, false},
-		"killed before the filter":             {withheld{Call: unix.SYS_SECCOMP}, refused, refused, false},
-		"killed beside the command":            {withheld{Call: unix.SYS_WAIT4}, refused, lost, true},
+		"no landlock":                          {withheld{Call: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.ENOSYS}, refused, refused, never},
+		"landlock switched off":                {withheld{Call: unix.SYS_LANDLOCK_CREATE_RULESET, Errno: unix.EOPNOTSUPP}, refused, refused, never},
+		"no landlock rule":                     {withheld{Call: unix.SYS_LANDLOCK_ADD_RULE, Errno: unix.EINVAL}, refused, refused, never},
+		"landlock not enforced":                {withheld{Call: unix.SYS_LANDLOCK_RESTRICT_SELF, Errno: unix.EPERM}, refused, refused, never},
+		"too many landlock domains":            {withheld{Call: unix.SYS_LANDLOCK_RESTRICT_SELF, Errno: unix.E2BIG}, refused, refused, never},
+		"no seccomp":                           {withheld{Call: unix.SYS_SECCOMP, Errno: unix.ENOSYS}, refused, refused, never},
+		"no no_new_privs":                      {prctl(unix.PR_SET_NO_NEW_PRIVS, unix.EINVAL), refused, refused, never},
+		"bounding set unreadable":              {prctl(unix.PR_CAPBSET_READ, unix.EPERM), refused, refused, never},
+		"bounding set kept":                    {prctl(unix.PR_CAPBSET_DROP, unix.EPERM), bounding, bounding, never},
+		"ambient capabilities kept":            {prctl(unix.PR_CAP_AMBIENT, unix.EINVAL), refused, refused, never},
+		"capabilities unreadable":              {withheld{Call: unix.SYS_CAPGET, Errno: unix.EPERM}, refused, refused, asTree},
+		"capabilities kept":                    {withheld{Call: unix.SYS_CAPSET, Errno: unix.EPERM}, refused, refused, never},
+		"no mount":                             {withheld{Call: unix.SYS_MOUNT, Errno: unix.EPERM}, held, mounts, never},
+		"no mount made read-only":              {withheld{Call: unix.SYS_MOUNT_SETATTR, Errno: unix.EPERM}, held, mounts, never},
+		"no mount copied":                      {withheld{Call: unix.SYS_OPEN_TREE, Errno: unix.EPERM}, held, islands, never},
+		"no mount moved":                       {withheld{Call: unix.SYS_MOVE_MOUNT, Errno: unix.EPERM}, held, islands, never},
+		"no file in memory":                    {withheld{Call: unix.SYS_MEMFD_CREATE, Errno: unix.EPERM}, held, held, never},
+		"the groups of the worker":             {withheld{Call: unix.SYS_SETGROUPS, Errno: unix.EPERM}, held, users, asTree},
+		"the group of the worker":              {withheld{Call: unix.SYS_SETRESGID, Errno: unix.EPERM}, held, users, asTree},
+		"the user of the worker":               {withheld{Call: unix.SYS_SETRESUID, Errno: unix.EPERM}, held, users, asTree},
+		"traceable":                            {prctl(unix.PR_SET_DUMPABLE, unix.EINVAL), refused, refused, ever},
+		"no workspace entered":                 {withheld{Call: unix.SYS_FCHDIR, Errno: unix.EACCES}, refused, refused, ever},
+		"inherited descriptors open":           {withheld{Call: unix.SYS_CLOSE_RANGE, Errno: unix.ENOSYS}, refused, refused, ever},
+		"no reaper":                            {prctl(unix.PR_SET_CHILD_SUBREAPER, unix.EINVAL), refused, refused, ever},
+		"no limits":                            {withheld{Call: unix.SYS_PRLIMIT64, Errno: unix.EPERM}, refused, refused, ever},
+		"no process descriptor":                {withheld{Call: unix.SYS_PIDFD_OPEN, Errno: unix.ENOSYS}, refused, refused, ever},
+		"no signal by descriptor":              {withheld{Call: unix.SYS_PIDFD_SEND_SIGNAL, Errno: unix.EPERM}, refused, refused, ever},
+		"no timer":                             {withheld{Call: unix.SYS_TIMERFD_CREATE, Errno: unix.ENOSYS}, refused, refused, ever},
+		"timer not set":                        {withheld{Call: unix.SYS_TIMERFD_SETTIME, Errno: unix.EINVAL}, refused, refused, ever},
+		"no session of its own":                {withheld{Call: unix.SYS_SETSID, Errno: unix.EPERM}, refused, refused, ever},
+		"killed with descriptors open":         {withheld{Call: unix.SYS_CLOSE_RANGE}, refused, refused, ever},
+		"killed before the order is known":     {withheld{Call: unix.SYS_TIMERFD_CREATE}, refused, refused, ever},
+		"killed before the rules":              {withheld{Call: unix.SYS_LANDLOCK_CREATE_RULESET}, refused, refused, never},
+		"killed between the rules":             {withheld{Call: unix.SYS_LANDLOCK_ADD_RULE}, refused, refused, never},
+		"killed with capabilities":             {withheld{Call: unix.SYS_CAPSET}, refused, refused, never},
+		"killed before the rules are in force": {withheld{Call: unix.SYS_LANDLOCK_RESTRICT_SELF}, refused, refused, never},
+		"killed before the filter":             {withheld{Call: unix.SYS_SECCOMP}, refused, refused, never},
+		"killed beside the command":            {withheld{Call: unix.SYS_WAIT4}, refused, lost, ever},
 	}
 }
 
@@ -235,27 +256,45 @@ func TestFailClosedWithout(t *testing.T) {
 			}
 			t.Run(name+" "+when, func(t *testing.T) {
 				t.Parallel()
-				p := newPlace(t)
-				before := snapshot(t, p.outside)
-				outcomes := driveDeprived(t, deprivation{tt.withheld, p.root, late})
-				if diff := cmp.Diff(before, snapshot(t, p.outside)); diff != "" {
+				g := newGrove(t)
+				root, outside := g.dir("ws"), g.dir("outside")
+				write(t, filepath.Join(outside, "old.txt"), "outside content\n")
+				write(t, filepath.Join(g.dir("data/entail"), "token"), "the token\n")
+				before := snapshot(t, outside)
+				outcomes := g.driveDeprived(deprivation{tt.withheld, root, oak, late})
+				if diff := cmp.Diff(before, snapshot(t, outside)); diff != "" {
 					t.Errorf("outside has changed (-before +after):\n%s", diff)
 				}
-				free := outcomes[len(outcomes)-1]
-				for i, o := range outcomes[:len(outcomes)-1] {
-					if got := o.fate(); got != want {
-						t.Errorf("call %d: fate %d, want %d: %+v", i, got, want, o)
-					}
-				}
-				names := snapshotNames(t, p.root)
-				if ran := slices.Contains(names, "shell") || slices.Contains(names, "tool"); want != lost && ran != (want == held) {
-					t.Errorf("the workspace holds %v", names)
-				}
-				if !tt.idle && !slices.Contains(names, "free") || tt.idle && free.fate() == held {
-					t.Errorf("the call without a fence: %+v", free)
-				}
+				idle := tt.idle == ever || tt.idle == later && late
+				wantFate(t, want, idle, outcomes, snapshotNames(t, root))
 			})
 		}
+	}
+}
+
+// wantFate compares what became of a deprived driver's calls, and what they left in
+// the workspace, with what was to become of them.
+func wantFate(t *testing.T, want fate, idle bool, outcomes []outcome, names []string) {
+	t.Helper()
+	for i, c := range deprivedCalls() {
+		want := want
+		switch {
+		case c.mode == session.DangerFullAccess:
+			if got := outcomes[i].fate(); idle == (got == held) || !idle && !slices.Contains(names, "free") {
+				t.Errorf("the call without a fence: %+v", outcomes[i])
+			}
+			continue
+		case want == partly && c.mode == session.ReadOnly:
+			want = held
+		case want == partly:
+			want = refused
+		}
+		if got := outcomes[i].fate(); got != want {
+			t.Errorf("call %d, %s: fate %d, want %d: %+v", i, c.mode, got, want, outcomes[i])
+		}
+	}
+	if wrote := slices.Contains(names, "shell") || slices.Contains(names, "tool"); want != lost && wrote != (want == held) {
+		t.Errorf("the workspace holds %v", names)
 	}
 }
 
@@ -269,7 +308,9 @@ func (o outcome) fate() fate {
 	return held
 }
 
-func driveDeprived(t *testing.T, d deprivation) []outcome {
+// driveDeprived runs a deprived driver, whose temp directory every user can reach.
+func (g grove) driveDeprived(d deprivation) []outcome {
+	t := g.t
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -280,7 +321,7 @@ func driveDeprived(t *testing.T, d deprivation) []outcome {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), self, depriveArg, string(arg))
-	cmd.Env = []string{"TMPDIR=" + t.TempDir()}
+	cmd.Env = []string{"TMPDIR=" + g.dir("tmp")}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
