@@ -45,8 +45,7 @@
 // Where this process can switch users, each tree has one of its own, derived from
 // the id of its root, the same on every worker. A workspace belongs to the tree if
 // its directory has that owner and can be reached by it; then all calls of the tree
-// run as that user, under every mode and in every tier, and no other tree works on
-// its files. A workspace that is empty, but for a mark, and belongs to this
+// run as that user, in every tier, and no other tree works on its files. A workspace that is empty, but for a mark, and belongs to this
 // process's user is given to the tree whose session opens it first. In any other,
 // confined calls run as this process's user; as root they keep the capabilities
 // that build tools need on their own files. A danger-full-access call runs as the

@@ -123,7 +123,11 @@ func (w *Workspace) order(g grant, op Op) (wire.Order, error) {
 
 // as says as whom a call runs: nil as this process's user.
 func (w *Workspace) as(g grant) *wire.User {
-	if w.owned || g.mode == session.DangerFullAccess && g.terms.FullAccessAs != policy.AsWorker {
+	as := w.owned
+	if g.mode == session.DangerFullAccess {
+		as = g.terms.FullAccessAs != policy.AsWorker
+	}
+	if as {
 		return w.user
 	}
 	return nil

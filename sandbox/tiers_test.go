@@ -350,12 +350,7 @@ func TestWhatFullAccessReaches(t *testing.T) {
 		for _, as := range []policy.FullAccessUser{policy.AsTree, policy.AsWorker} {
 			terms := policy.DefaultConfinement()
 			terms.FullAccessAs = as
-			place := ws
-			if as == policy.AsWorker {
-				// A workspace that belongs to its tree is worked on as that user.
-				place = g.open(r, g.dir("ws"), "")
-			}
-			res, err := place.PerformOn(t.Context(), session.DangerFullAccess, terms, shell(tt.line))
+			res, err := ws.PerformOn(t.Context(), session.DangerFullAccess, terms, shell(tt.line))
 			if err != nil {
 				t.Fatal(err)
 			}
