@@ -263,7 +263,7 @@ func (c column) judge(t *testing.T, got haul, main, networks map[string][]cell) 
 // voids says whether an attempt can fail here even without the fence.
 func (h host) voids(o attack.Outcome) bool {
 	// FUSE has no flags of files.
-	return slices.Contains(h.refuses, o.Name) || o.Refusal == "ENOTTY" || o.Refusal == "EOPNOTSUPP"
+	return slices.Contains(h.refuses, o.Name) || o.Refusal == "ENOTTY" || o.Refusal == "ENOTSUP"
 }
 
 // canMount says whether the stage can mount something for attempts to aim at.

@@ -52,7 +52,9 @@ func dockerRefuses() []string {
 		"kern/ring", "kern/ring-open-and-write", "kern/ring-socket", "kern/load-program", "kern/count-events",
 		"kern/account-processes", "kern/read-log", "kern/handle-page-faults", "kern/watch-file-systems",
 		"meta/set-flags-by-name", "net/vsock", "net/kernel-crypto", "net/tcp6-to-self",
-		"read/shadow", // is not there
+		"read/shadow",               // is not there
+		"dev/make-character-device", // over fuse-overlayfs, which holds none
+		"proc/read-memory",          // by an older profile
 		"dev/make-block-device", "dev/open-kernel-log", "dev/open-sysctl", "dev/open-cgroup", "arch/reach-ports",
 	}
 }
