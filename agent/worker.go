@@ -150,6 +150,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	return errors.Join(stop(), w.pulse.end(bye))
 }
 
+// Confirmed returns the revision of the settings that calls are decided under, and
+// whether it was confirmed within the lease. Without that nothing is decided.
+func (w *Worker) Confirmed() (revision uint64, fresh bool) {
+	read := time.Duration(w.pulse.read.Load())
+	return w.pulse.settings().Revision, read != 0 && sandbox.BootTime()-read < w.pulse.lease
+}
+
 // retryPause is how long a worker waits after something failed that may pass.
 const retryPause = 200 * time.Millisecond
 

@@ -43,6 +43,14 @@ func New(cfg Config) (*Coordinator, error) {
 // mirrors have caught up.
 func (c *Coordinator) Ready() <-chan struct{} { return c.ready }
 
+// Revision is that of the settings in force here, 0 before they were read.
+func (c *Coordinator) Revision() uint64 {
+	if d := c.deployment.Load(); d != nil {
+		return d.Revision
+	}
+	return 0
+}
+
 // Run mirrors, answers and sweeps until ctx ends; then it returns nil once
 // everything it started is gone. A lost partition does not end it: views of that
 // partition are refused, the others go on.

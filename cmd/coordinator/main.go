@@ -65,6 +65,7 @@ func (o *options) flags() *flag.FlagSet {
 	fs.StringVar(&o.reviewer, "reviewer", "", "`who` reviews calls under the preset auto: none or delegate-only; kept when not given")
 	fs.DurationVar(&o.cfg.Wishes.Lease, "lease", 0, "how long a claim outlives its worker's last sign of life; kept when not given, 30s at first")
 	fs.StringVar(&o.cfg.OTLP, "otlp-endpoint", "", "`URL` of an OTLP trace endpoint over HTTP, as http://127.0.0.1:4318/v1/traces; default none")
+	fs.StringVar(&o.cfg.HTTP, "http", "", "`address` to serve /readyz and /livez on, as 127.0.0.1:8080; without a host the loopback interface; default none")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
 	return fs
 }
@@ -103,7 +104,7 @@ func (o *options) validate() error {
 	if o.cfg.Name == "" || strings.ContainsFunc(o.cfg.Name, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		return fmt.Errorf("-name %q: give one word that no other coordinator of the fleet has", o.cfg.Name)
 	}
-	if err := node.CheckPartitions(o.cfg.Partitions); err != nil {
+	if err := errors.Join(node.CheckHTTP(o.cfg.HTTP), node.CheckPartitions(o.cfg.Partitions)); err != nil {
 		return err
 	}
 	if n := o.cfg.Replicas; n != 1 && n < 3 {

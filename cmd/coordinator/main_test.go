@@ -161,6 +161,7 @@ func TestBadFlags(t *testing.T) {
 		"reviewer":        {{"me", []string{`"me"`, "delegate-only"}}},
 		"lease":           {{"soon", []string{`"soon"`, "-help"}}, {"1ms", []string{"lease 1ms", "between 500ms and 10m"}}},
 		"otlp-endpoint":   {{"collector", []string{"-otlp-endpoint", "such as http://"}}, {"ftp://me:hunter2@host", []string{"such as http://"}}},
+		"http":            {{"8080", []string{`"8080"`, "127.0.0.1:8080"}}, {"127.0.0.1:many", []string{"many", "127.0.0.1:8080"}}, {":70000", []string{"70000", "127.0.0.1:8080"}}},
 		"log-level":       {{"LOUD", []string{`"LOUD"`, "-help"}}},
 		"name":            {{"", []string{`-name ""`, "give one word"}}, {"c 1", []string{`-name "c 1"`, "give one word"}}},
 		"durability":      nil, // what it says is the operator's

@@ -195,6 +195,7 @@ func (w *badWorld) inputs() map[string][]wrong {
 			bad("missing", "missing", "name the file that holds the key"), bad("sub", "sub is no plain file", "name the file"), bad("empty", "empty is empty", "name the file"),
 			bad("large.yaml", "large.yaml is longer than 65536 bytes", "name the file"),
 		},
+		"--http": each([]string{"8080", "127.0.0.1:many", ":70000"}, "--http", "such as 127.0.0.1:8080"),
 		"up --model": append(each([]string{"gpt", "nope:x", "openai:"}, "openai:NAME|the endpoint's name of a model"),
 			bad("openai:x", `no key for model "openai:x"`, "OPENAI_API_KEY", "--api-key-file"), bad("scripted:story.yaml", "scripted models are always offered", "openai:NAME")),
 

@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +19,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/internal/node"
 )
 
 // modelKey stands in the environment of the server under test and nowhere else.
@@ -244,4 +247,33 @@ func (r *running) exit(err error) int {
 		return exit.ExitCode()
 	}
 	return exitDone
+}
+
+// The coordinator of entail up says on /readyz how far it is.
+func TestUpServesReadyz(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := l.Addr().String()
+	l.Close()
+	up(t, "--http", addr, "--workers", "1")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/readyz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var h node.Health
+	if err := json.NewDecoder(res.Body).Decode(&h); err != nil {
+		t.Fatal(err)
+	}
+	if res.StatusCode != http.StatusOK || !h.Ready || h.Kind != "coordinator" || h.Name != "c1" || !h.Broker || h.Revision == 0 ||
+		len(h.Partitions) != 1 || h.Partitions[0].Stopped != "" || !strings.Contains(h.Durability, "sync_interval") || h.Sandbox != nil {
+		t.Errorf("%d: it says %+v", res.StatusCode, h)
+	}
 }

@@ -27,7 +27,7 @@ type serverOptions struct {
 	workers      int
 	port         int
 	syncInterval string
-	otlp         string
+	otlp, http   string
 	logLevel     slog.Level
 	models       []string // offered; none offers all
 	endpoints    map[string]broker.Secret
@@ -145,7 +145,7 @@ func (s *server) start(ctx context.Context, a *app, sup *supervisor, names []str
 	token := rand.Text()
 	cfg := node.CoordinatorConfig{
 		Name: "c1", Store: filepath.Join(s.dir, "store"), Version: versionOf().Version, Durability: s.broker.Durability,
-		Models: o.models, OTLP: o.otlp,
+		Models: o.models, OTLP: o.otlp, HTTP: o.http,
 		Tokens: []coordinator.Token{{
 			Digest: coordinator.DigestToken(token), Role: coordinator.Admin, Party: session.Party{Kind: session.Person, ID: a.user()},
 		}},

@@ -22,7 +22,7 @@ type serverFlags struct {
 	lease          time.Duration
 	workers, port  int
 	syncInterval   string
-	otlp           string
+	otlp, http     string
 	logLevel       slog.Level
 }
 
@@ -42,7 +42,7 @@ func (f *serverFlags) register(cmd *cobra.Command, level slog.Level) {
 func (f *serverFlags) options() (serverOptions, error) {
 	o := serverOptions{
 		wishes:  node.Wishes{DefaultSandbox: f.defaultSandbox, Reviewer: f.reviewer, Lease: f.lease},
-		workers: f.workers, port: f.port, syncInterval: f.syncInterval, otlp: f.otlp, logLevel: f.logLevel,
+		workers: f.workers, port: f.port, syncInterval: f.syncInterval, otlp: f.otlp, http: f.http, logLevel: f.logLevel,
 	}
 	if f.workers < 1 || f.workers > 64 {
 		return o, usagef("%d workers: run 1 to 64", f.workers)
@@ -55,6 +55,9 @@ func (f *serverFlags) options() (serverOptions, error) {
 	}
 	if u, err := url.Parse(f.otlp); f.otlp != "" && (err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https")) {
 		return o, usagef("--otlp-endpoint %s: use a URL such as http://127.0.0.1:4318/v1/traces", shown(f.otlp))
+	}
+	if err := node.CheckHTTP(f.http); err != nil {
+		return o, usagef("-%w", err) // here flags have two dashes
 	}
 	if err := o.wishes.Validate(); err != nil {
 		return o, usagef("%w", err)
@@ -98,6 +101,7 @@ The first interrupt stops everything in order; a second one kills what is left.`
 	}
 	server.register(cmd, slog.LevelInfo)
 	endpoint.register(cmd)
+	cmd.Flags().StringVar(&server.http, "http", "", "address of the coordinator's /readyz and /livez, as 127.0.0.1:8080; without a host the loopback interface; default none")
 	cmd.Flags().StringVar(&endpoint.model, "model", "", "the one model to offer besides scripted ones; default any whose key is there")
 	return cmd
 }

@@ -46,6 +46,7 @@ func (o *options) flags() *flag.FlagSet {
 	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count")
 	fs.IntVar(&o.cfg.Concurrency, "concurrency", 4, "how many sessions to drive at once")
 	fs.StringVar(&o.hidden, "hidden", "", "`paths` that no confined call may reach, joined by commas; the credentials file is one")
+	fs.StringVar(&o.cfg.HTTP, "http", "", "`address` to serve /readyz and /livez on, as 127.0.0.1:8080; without a host the loopback interface; default none")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
 	return fs
 }
@@ -89,7 +90,7 @@ func (o *options) validate() error {
 	if o.cfg.Concurrency < 1 {
 		return fmt.Errorf("-concurrency %d: give at least 1", o.cfg.Concurrency)
 	}
-	return node.CheckPartitions(o.cfg.Partitions)
+	return errors.Join(node.CheckHTTP(o.cfg.HTTP), node.CheckPartitions(o.cfg.Partitions))
 }
 
 // hiddenPaths adds the credentials file to the paths that were named.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"flag"
 	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,6 +93,7 @@ func TestBadFlags(t *testing.T) {
 		"partitions":  {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-partitions 0", "1 to 256"}}, {"257", []string{"-partitions 257", "1 to 256"}}},
 		"concurrency": {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-concurrency 0", "at least 1"}}, {"-1", []string{"-concurrency -1", "at least 1"}}},
 		"hidden":      {{"secrets", []string{`"secrets"`, "give whole paths"}}, {"/a,b", []string{`"b"`, "give whole paths"}}},
+		"http":        {{"8080", []string{`"8080"`, "127.0.0.1:8080"}}, {"127.0.0.1:many", []string{"many", "127.0.0.1:8080"}}, {":70000", []string{"70000", "127.0.0.1:8080"}}},
 		"log-level":   {{"LOUD", []string{`"LOUD"`, "-help"}}},
 	}
 	(&options{}).flags().VisitAll(func(fl *flag.Flag) {
@@ -179,9 +183,9 @@ func (f *fleet) coordinate() *client.Client {
 }
 
 // started runs a worker until it is ready.
-func (f *fleet) started() *exec.Cmd {
+func (f *fleet) started(flags ...string) *exec.Cmd {
 	f.t.Helper()
-	cmd := f.command("-credentials", "w1.json", "-log-level", "INFO")
+	cmd := f.command(append([]string{"-credentials", "w1.json", "-log-level", "INFO"}, flags...)...)
 	text, err := os.ReadFile(f.key("w1.json"))
 	f.must(err)
 	f.must(os.WriteFile(filepath.Join(f.work, "w1.json"), text, 0o600)) // named from where the worker runs
@@ -261,4 +265,50 @@ func TestWorkerServesAndStops(t *testing.T) {
 		return
 	}
 	t.Errorf("no result of the call that ran: %v", types(t, api, id))
+}
+
+// A worker says on /readyz what it holds calls by, and gives nothing away there.
+func TestWorkerSaysHowItIs(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.coordinate()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	f.must(err)
+	addr := l.Addr().String()
+	f.must(l.Close())
+	cmd := f.started("-http", addr)
+	get := func() (int, []byte) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addr+"/readyz", nil)
+		f.must(err)
+		res, err := http.DefaultClient.Do(req)
+		f.must(err)
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		f.must(err)
+		return res.StatusCode, body
+	}
+	status, body := get()
+	for deadline := time.After(30 * time.Second); status != http.StatusOK; status, body = get() {
+		select {
+		case <-deadline:
+			t.Fatalf("it is not ready: %d %s", status, body)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	var h node.Health
+	f.must(json.Unmarshal(body, &h))
+	if !h.Ready || h.Kind != "worker" || h.Name != "w1" || h.Incarnation == "" || !h.Broker || h.Revision == 0 || h.Sandbox == nil || len(h.Sandbox.Tiers) != 3 || h.Sandbox.Own.Tier == "" {
+		t.Errorf("it says %s", body)
+	}
+	text, err := os.ReadFile(f.key("w1.json"))
+	f.must(err)
+	var creds struct{ Seed string }
+	f.must(json.Unmarshal(bytes.Trim(bytes.TrimSpace(text), "[]"), &creds))
+	if len(creds.Seed) < 40 || strings.Contains(string(body), creds.Seed) {
+		t.Errorf("the seed has %d bytes and must not be in %s", len(creds.Seed), body)
+	}
+	f.must(cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("SIGTERM ends it with %v", err)
+	}
 }

@@ -40,6 +40,8 @@ type CoordinatorConfig struct {
 	Durability string `json:"durability"`
 	// OTLP is the URL of a trace endpoint. Empty sends no spans.
 	OTLP string `json:"otlp,omitempty"`
+	// HTTP is the address of /readyz and /livez. Empty serves neither.
+	HTTP string `json:"http,omitempty"`
 	// Wishes are settings to set before anything is answered.
 	Wishes Wishes `json:"wishes,omitzero"`
 }
@@ -64,9 +66,10 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
+	id := incarnation()
 	log, err := stream.New(nc, stream.Config{
 		Partitions: cfg.Partitions, Replicas: cfg.Replicas, Witness: store, Poll: watchInterval, Logger: logger,
-		Writer: session.Writer{Component: "coordinator", Instance: cfg.Name, Incarnation: incarnation()},
+		Writer: session.Writer{Component: "coordinator", Instance: cfg.Name, Incarnation: id},
 	})
 	if err != nil {
 		return err
@@ -82,6 +85,11 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 	if err != nil {
 		return err
 	}
+	stop, err := serveHealth(ctx, cfg.HTTP, logger, func() Health { return coordinatorHealth(ctx, cfg, id, nc, store, c) })
+	if err != nil {
+		return err
+	}
+	defer stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.Run(ctx) })
 	if cfg.OTLP != "" {
@@ -96,6 +104,32 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 		return nil
 	})
 	return g.Wait()
+}
+
+// coordinatorHealth says how a coordinator is. It is ready once it answers; a
+// partition that is lost stops that partition alone.
+func coordinatorHealth(ctx context.Context, cfg CoordinatorConfig, id string, nc *nats.Conn, store *sessionstore.Store, c *coordinator.Coordinator) Health {
+	h := Health{
+		Kind: "coordinator", Name: cfg.Name, Incarnation: id, Broker: nc.IsConnected(), Revision: c.Revision(), Durability: cfg.Durability,
+	}
+	for p := range max(cfg.Partitions, 1) {
+		state := PartitionHealth{Partition: p}
+		if mark, ok := store.Watermark(p); ok {
+			state.Mirrored = mark.Seq
+		}
+		if err := store.WaitFor(ctx, p, 0); err != nil { // does not wait
+			state.Stopped = err.Error()
+		}
+		h.Partitions = append(h.Partitions, state)
+	}
+	started := false
+	select {
+	case <-c.Ready():
+		started = true
+	default:
+	}
+	h.judge(ctx, started, true)
+	return h
 }
 
 // checkStreams refuses streams that are missing or unsafe, before there is a

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/entail-fleet/entail/agent"
@@ -30,6 +31,8 @@ type WorkerConfig struct {
 	Hidden []string `json:"hidden,omitempty"`
 	// Env is what shell calls find in their environment, as KEY=VALUE.
 	Env []string `json:"env,omitempty"`
+	// HTTP is the address of /readyz and /livez. Empty serves neither.
+	HTTP string `json:"http,omitempty"`
 }
 
 // Worker runs a worker until ctx ends. Ready is called right before it takes its
@@ -66,6 +69,18 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	if err != nil {
 		return err
 	}
+	report := sync.OnceValue(runner.Report)
+	stop, err := serveHealth(ctx, cfg.HTTP, logger, func() Health {
+		rep := report()
+		revision, confirmed := w.Confirmed()
+		h := Health{Kind: "worker", Name: cfg.Name, Incarnation: id, Broker: nc.IsConnected(), Revision: revision, Sandbox: &rep}
+		h.judge(ctx, true, confirmed)
+		return h
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
 	ready()
 	return w.Run(ctx)
 }
