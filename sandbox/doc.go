@@ -61,10 +61,12 @@
 //
 // # How
 //
-// A small program, the launcher, is started for each call. It is embedded here and
-// run from a sealed file in memory, or from a file of the temp directory that has
-// lost its name where such files may not be executed. It gets its order over a
-// socket on descriptor 3, so that nothing shows in its arguments or environment:
+// A small program, the launcher, is started for each call, or before it: with
+// Config.Warm some wait, with nothing of any call, and end with this process. It is
+// embedded here and run from a sealed file in memory, or from a file of the temp
+// directory that has lost its name where such files may not be executed. It gets its
+// order over a socket on descriptor 3, so that nothing shows in its arguments or
+// environment:
 //
 //	worker ── order, renewals ──> launcher ── fork on a confined thread ──> command
 //	       <─ ready, ending ────

@@ -48,6 +48,7 @@ type errand struct {
 	Hidden []string
 	Mode   session.SandboxMode
 	Op     sandbox.Op
+	Warm   int
 	Lease  time.Duration // how far ahead a renewal reaches; zero means no lease
 }
 
@@ -57,7 +58,7 @@ func drive(arg string) int {
 	if err := json.Unmarshal([]byte(arg), &e); err != nil {
 		return complain(err)
 	}
-	r, err := sandbox.New(sandbox.Config{Hidden: e.Hidden})
+	r, err := sandbox.New(sandbox.Config{Hidden: e.Hidden, Warm: e.Warm})
 	if err != nil {
 		return complain(err)
 	}

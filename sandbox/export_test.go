@@ -112,3 +112,28 @@ func MarkPlainly(dir, id string, first bool) error {
 	m.plain = true
 	return m.check(id, first)
 }
+
+// Waiting lists the launchers that wait for a call.
+func (r *Runner) Waiting() []int {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	var pids []int
+	for _, waiting := range r.pool.idle {
+		for _, l := range waiting {
+			pids = append(pids, l.cmd.Process.Pid)
+		}
+	}
+	return pids
+}
+
+// Ready reports whether as many launchers of each kind wait as should.
+func (r *Runner) Ready() bool {
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	for _, waiting := range r.pool.idle {
+		if len(waiting) < r.pool.warm {
+			return false
+		}
+	}
+	return true
+}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -152,27 +151,40 @@ func (w *Workspace) fence(g grant) fence {
 	}
 }
 
-// launch runs one launcher to its end.
+// launch has a launcher carry out an order: one that waits for it, or a new one.
 func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.Order, s *Streams) (Result, error) {
-	l := w.newLaunch(o, g)
-	if s != nil {
-		l.cmd.Stdin, l.cmd.Stdout, l.cmd.Stderr = s.In, s.Out, s.Err
+	if s == nil {
+		if ready := w.runner.pool.take(w.runner.kindOf(o)); ready != nil {
+			l := w.newLaunch(o, g)
+			told, err := l.run(stop, lease, ready)
+			// One that was gone before it had begun anything is as if it had not been there.
+			if err != nil || !told.nothing() || stopped(stop) {
+				return l.result(told, err)
+			}
+		}
 	}
-	told, err := l.run(stop, lease)
-	l.stdout.Close() // nothing writes any more
-	l.stderr.Close()
+	fresh, err := w.runner.bear(w.runner.kindOf(o), s)
 	if err != nil {
 		return Result{}, err
 	}
-	return l.result(told)
+	l := w.newLaunch(o, g)
+	return l.result(l.run(stop, lease, fresh))
 }
 
-// launch is one run of a launcher.
+// stopped reports whether the channel is closed.
+func stopped(stop <-chan struct{}) bool {
+	select {
+	case <-stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// launch is one order and what comes of it.
 type launch struct {
 	order  *wire.Order
 	mode   session.SandboxMode
-	cmd    *exec.Cmd
-	runs   program
 	meter  *meter
 	stdout output
 	stderr *snippet
@@ -195,29 +207,7 @@ func (w *Workspace) newLaunch(o *wire.Order, g grant) *launch {
 		// One JSON object, in which a byte can take six.
 		l.stdout = &whole{room: 6*o.Cap + 64<<10}
 	}
-	l.given, l.runs = []*os.File{w.root, w.temp}, w.runner.launcher
-	l.cmd = &exec.Cmd{
-		Args:        []string{wire.LauncherName},
-		Env:         wire.LauncherEnv(),
-		Stdout:      metered{l.meter, l.stdout},
-		Stderr:      metered{l.meter, l.stderr},
-		WaitDelay:   pipeGrace,
-		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
-	}
-	if !o.Namespaces {
-		return l
-	}
-	attr := l.cmd.SysProcAttr
-	attr.Cloneflags = unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC
-	if o.Loopback {
-		attr.Cloneflags |= unix.CLONE_NEWNET
-	}
-	if w.runner.host.spaces == userNamespaces {
-		attr.Cloneflags |= unix.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		attr.AmbientCaps = []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP, unix.CAP_NET_ADMIN} // dropped before the command starts
-	}
+	l.given = []*os.File{w.root, w.temp}
 	return l
 }
 
@@ -229,22 +219,17 @@ type report struct {
 	waited  error // how the launcher itself ended
 }
 
-// run starts the launcher, hands it its order, and waits for its end.
-func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
-	conn, theirs, err := socketPair()
-	if err != nil {
-		return report{}, fmt.Errorf("%w: %w", ErrNotStarted, err)
-	}
-	defer func() { _ = conn.Close() }()
-	l.runs.runBy(l.cmd, theirs)
-	err = errors.Join(l.cmd.Start(), theirs.Close())
-	if err != nil {
-		return report{}, fmt.Errorf("%w: start launcher: %w", ErrNotStarted, err)
-	}
+// nothing reports that the launcher was gone before it had begun anything.
+func (r report) nothing() bool { return r.failure == nil && !r.ready && r.ending == nil }
+
+// run hands a launcher its order, and waits for its end.
+func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, error) {
+	conn := by.conn
 	done := make(chan report, 1)
+	streams := by.read(metered{l.meter, l.stdout}, metered{l.meter, l.stderr})
 	go func() {
 		told := l.listen(conn)
-		told.waited = l.cmd.Wait()
+		told.waited = by.wait(streams)
 		done <- told
 	}()
 	encoder := json.NewEncoder(conn)
@@ -282,7 +267,7 @@ func (l *launch) run(stop <-chan struct{}, lease Lease) (report, error) {
 			stop = nil
 			end()
 		case <-late:
-			_ = l.cmd.Process.Kill()
+			_ = by.cmd.Process.Kill()
 			told := <-done
 			return told, fmt.Errorf("%w: a process of the call cannot be killed", ErrLost)
 		}
@@ -328,7 +313,12 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 }
 
 // result judges a report.
-func (l *launch) result(told report) (Result, error) {
+func (l *launch) result(told report, lost error) (Result, error) {
+	l.stdout.Close() // nothing writes any more
+	l.stderr.Close()
+	if lost != nil {
+		return Result{}, lost
+	}
 	if f := told.failure; f != nil {
 		switch {
 		case f.Stage == wire.StageLease:

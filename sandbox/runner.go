@@ -27,6 +27,7 @@ type Runner struct {
 	unfit    error // why this host confines nothing, or nil
 	user     string
 	places   places
+	pool     pool
 }
 
 // New returns a Runner, having tried on this host what it will rely on: a
@@ -63,11 +64,20 @@ func New(cfg Config) (*Runner, error) {
 			return r, fmt.Errorf("%w: %w", ErrUnavailable, err)
 		}
 	}
+	r.pool.warm = cfg.Warm
+	r.pool.bear = func(k kind) (*launcher, error) { return r.bear(k, nil) }
 	if err := r.probe(); err != nil {
 		r.unfit = err
 		return r, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return r, nil
+}
+
+// Close ends the launchers that stand ready. A call that comes later gets one of its
+// own.
+func (r *Runner) Close() error {
+	r.pool.close()
+	return nil
 }
 
 // Workspace is a directory that calls work in, with a private temp directory

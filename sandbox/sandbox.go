@@ -82,6 +82,10 @@ type Config struct {
 
 	// Best is the strongest tier to try. Default namespaces, which is the strongest.
 	Best session.Tier
+	// Warm is how many launchers of each kind wait for a call, once there was a call
+	// of that kind; with namespaces and with a network of its own are kinds. They end
+	// with the Runner or with this process. Default 0: each is started for its call.
+	Warm int
 
 	// launcher, in tests, is started in place of the embedded launcher.
 	launcher program

@@ -37,7 +37,7 @@ type WorkerConfig struct {
 
 // Worker runs a worker until ctx ends. Ready is called right before it takes its
 // first hint.
-func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Logger, ready func()) error {
+func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Logger, ready func()) (err error) {
 	nc, err := ConnectChecked(order.Credentials, logger)
 	if err != nil {
 		return err
@@ -56,12 +56,13 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	if err != nil {
 		return err
 	}
-	runner, err := sandbox.New(sandbox.Config{Hidden: cfg.Hidden, Env: cfg.Env, UIDs: deployed.Confinement.UIDs})
+	runner, err := sandbox.New(sandbox.Config{Hidden: cfg.Hidden, Env: cfg.Env, UIDs: deployed.Confinement.UIDs, Warm: warm})
 	if errors.Is(err, sandbox.ErrUnavailable) {
 		logger.Warn("this host cannot confine calls: each will be refused", slog.Any("error", err))
 	} else if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, runner.Close()) }()
 	w, err := agent.NewWorker(agent.Config{
 		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: time.Duration(deployed.Lease), Grace: grace,
 		Log: log, Client: api, Runner: runner, Models: models(order.Endpoints), Logger: logger,
@@ -84,6 +85,11 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	ready()
 	return w.Run(ctx)
 }
+
+// warm is how many launchers of each kind wait for calls. A session makes one call
+// after the other, and the next launcher is up some milliseconds after one is taken,
+// so few are enough; each that waits has a few megabytes.
+const warm = 2
 
 // grace is how long a worker that is asked to stop lets what runs finish. It is
 // shorter than the time that whoever started it waits.
