@@ -39,14 +39,22 @@ command fails when a target is missed.`,
 			missed := 0
 			err := bench.Run(cmd.Context(), groups, func(f bench.Figure) {
 				if !f.OK {
-					missed++
+					missed++ // or it could not be measured
 				}
 				_ = a.printer.value(f, func() {
+					if f.Missing != "" {
+						a.printer.line("%-64s %s: %s", f.Name, a.printer.paint(red, "NOT MEASURED"), f.Missing)
+						return
+					}
 					word := a.printer.paint(green, "ok")
 					if !f.OK {
 						word = a.printer.paint(red, "missed")
 					}
-					target := fmt.Sprintf("(target %.2f) %s", f.Target, word)
+					bound := "target"
+					if f.AtMost {
+						bound = "at most"
+					}
+					target := fmt.Sprintf("(%s %.2f) %s", bound, f.Target, word)
 					if f.Target == 0 {
 						target = "(a report)"
 					}
@@ -54,7 +62,7 @@ command fails when a target is missed.`,
 				})
 			})
 			if err == nil && missed > 0 {
-				err = errors.New("a target was missed: is the machine busy with something else?")
+				err = errors.New("a target was missed, or not measured: is the machine busy with something else?")
 			}
 			return err
 		},

@@ -30,7 +30,11 @@ type Figure struct {
 	Ours   float64 `json:"ours"`
 	N      int     `json:"n"`
 	Target float64 `json:"target"`
-	OK     bool    `json:"ok"`
+	// AtMost says that the ratio may be no higher than the target, instead of no lower.
+	AtMost bool `json:"at_most,omitempty"`
+	OK     bool `json:"ok"`
+	// Missing says why there is no measurement on this machine.
+	Missing string `json:"missing,omitempty"`
 }
 
 // pairs is how many pairs a ratio is the median of.
@@ -54,6 +58,7 @@ var measures = []measure{
 	{"memory", "the memory of an idle session", on(open, idle)},
 	{"turn", "a whole small job against its records", on(open, turns)},
 	{"batch", "a delegation as one record, against an atomic batch", on(open, batches("", load{1, 200}, load{16, 800}))},
+	{"sandbox", "a confined shell call, against bubblewrap", sandboxes},
 	{"r3", "append, delegation and batch on three servers", on(openCluster, inTurn(
 		appends(", R3", load{1, 300}, load{16, 1600}, load{64, 4000}),
 		delegations(", R3", load{1, 160}, load{16, 800}),
