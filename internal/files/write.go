@@ -3,7 +3,6 @@
 package files
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -134,7 +133,10 @@ func (o *operation) replace(p *place, old fs.FileInfo, data []byte) (err error) 
 	if err := o.goOn(); err != nil {
 		return err
 	}
-	temp := ".entail-" + rand.Text() + ".tmp"
+	temp, err := tempName()
+	if err != nil {
+		return err
+	}
 	f, err := p.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
@@ -155,6 +157,16 @@ func (o *operation) replace(p *place, old fs.FileInfo, data []byte) (err error) 
 		return err
 	}
 	return p.root.Rename(temp, p.rel)
+}
+
+// tempName makes a name that nobody guesses. NB: crypto/rand would have every launcher
+// test its cryptography when it comes up.
+func tempName() (string, error) {
+	var b [16]byte
+	if _, err := unix.Getrandom(b[:], 0); err != nil {
+		return "", fmt.Errorf("make a name: %w", err)
+	}
+	return fmt.Sprintf(".entail-%x.tmp", b), nil
 }
 
 // inherit gives f the owner and mode of the file it replaces. Only root can give

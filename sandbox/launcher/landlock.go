@@ -110,16 +110,12 @@ func (r *ruleset) build(o *wire.Order, root, temp int) error {
 			return err
 		}
 	}
-	private, err := tempDirs(o.Temp)
-	if err != nil {
-		return err
-	}
 	// Names may be listed everywhere: rules reach downwards only, so "/" itself
 	// could not be listed otherwise.
 	if err := r.allowPath("/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
 		return err
 	}
-	return r.allowAround("/", append(private, o.Hidden...))
+	return r.allowAround("/", append([]string{o.Temp}, o.Hidden...), filepath.Dir(o.Temp))
 }
 
 // allowSelf grants this program, which performs file operations. Rules are not about
@@ -136,47 +132,37 @@ func (r *ruleset) allowSelf() error {
 	return nil
 }
 
-// tempDirs lists the private temp directories beside own, and own itself, which
-// is granted apart: naming it has the directory around it granted entry by entry,
-// so that what another session makes there later is unreadable as well.
-func tempDirs(own string) ([]string, error) {
-	found := []string{own}
-	entries, err := os.ReadDir(filepath.Dir(own))
-	if errors.Is(err, fs.ErrPermission) {
-		return found, nil // then nothing beside own is granted
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list temp directories for landlock: %w", err)
-	}
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), wire.TempPrefix) {
-			found = append(found, filepath.Join(filepath.Dir(own), e.Name()))
-		}
-	}
-	return found, nil
-}
-
-// allowAround grants reading of everything in dir but the hidden paths. Landlock
-// cannot subtract, so it grants each sibling on the way down. What appears in
-// one of those directories later is unreadable: it fails closed.
-func (r *ruleset) allowAround(dir string, hidden []string) error {
-	entries, err := os.ReadDir(dir)
+// allowAround grants reading of everything in dir but the hidden paths, and but the
+// private temp directories of all in temps. One's own is granted apart and stands
+// among the hidden, so that temps is granted entry by entry: what another session
+// makes there later is unreadable as well. Landlock cannot subtract, so it grants each
+// sibling on the way down. What appears in one of those directories later is
+// unreadable: it fails closed.
+func (r *ruleset) allowAround(dir string, hidden []string, temps string) error {
+	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil // nothing there that a grant could open
 	}
 	if err != nil {
 		return fmt.Errorf("list %s for landlock: %w", dir, err)
 	}
+	entries, err := f.ReadDir(-1)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("list %s for landlock: %w", dir, err)
+	}
+	below := beneath(dir, hidden)
 	for _, e := range entries {
-		path := filepath.Join(dir, e.Name())
-		below, itself := beneath(path, hidden)
+		name := e.Name()
+		at := below[name]
 		switch {
-		case itself || e.Type()&fs.ModeSymlink != 0: // a link's target is judged where it is
+		case e.Type()&fs.ModeSymlink != 0: // a link's target is judged where it is
 			continue
-		case len(below) > 0:
-			err = r.allowAround(path, below)
+		case at.itself || dir == temps && strings.HasPrefix(name, wire.TempPrefix):
+			continue
+		case len(at.inside) > 0:
+			err = r.allowAround(filepath.Join(dir, name), at.inside, temps)
 		default:
-			err = r.allowPath(path, readRights)
+			err = r.allowPath(filepath.Join(dir, name), readRights)
 		}
 		if err != nil {
 			return err
@@ -185,16 +171,31 @@ func (r *ruleset) allowAround(dir string, hidden []string) error {
 	return nil
 }
 
-// beneath returns which of the paths lie below path, and whether path is one.
-func beneath(path string, paths []string) (below []string, itself bool) {
+// place is what is known of a name in a directory: whether it is hidden itself, and
+// which paths are that lie inside.
+type place struct {
+	itself bool
+	inside []string
+}
+
+// beneath sorts the paths below dir by the names in dir that they begin with.
+func beneath(dir string, paths []string) map[string]place {
+	below := map[string]place{}
 	for _, p := range paths {
-		if p == path {
-			itself = true
-		} else if strings.HasPrefix(p, path+"/") {
-			below = append(below, p)
+		rest, ok := strings.CutPrefix(p, strings.TrimSuffix(dir, "/")+"/")
+		if !ok {
+			continue
 		}
+		name, more, _ := strings.Cut(rest, "/")
+		at := below[name]
+		if more == "" {
+			at.itself = true
+		} else {
+			at.inside = append(at.inside, p)
+		}
+		below[name] = at
 	}
-	return below, itself
+	return below
 }
 
 // allowPath grants rights on what path names now. What is gone needs no grant.
