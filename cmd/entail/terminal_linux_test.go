@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -121,5 +123,66 @@ func TestTerminal(t *testing.T) {
 				t.Errorf("the outcome is not told: %q", told)
 			}
 		})
+	}
+}
+
+// A command behind the fence reads and writes its caller's terminal and is not
+// controlled by it: there is no /dev/tty.
+func TestSandboxExecOnATerminal(t *testing.T) {
+	t.Parallel()
+	const line = `test -t 0 && test -t 1 && echo a terminal; if (: </dev/tty) 2>/dev/null; then echo its own; else echo not its own; fi`
+	binary, err := exec.LookPath("entail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	for _, tt := range []struct {
+		words []string
+		says  string
+	}{
+		{[]string{binary, "sandbox", "exec", "--facts", "/dev/null", "--", "sh", "-c", line}, "a terminal\r\nnot its own\r\n"},
+		{[]string{binary, "sandbox", "exec", "--facts", "/dev/null", "--mode", "danger-full-access", "--", "sh", "-c", line}, "a terminal\r\nnot its own\r\n"},
+		{[]string{"sh", "-c", line}, "a terminal\r\nits own\r\n"}, // the control
+	} {
+		cmd := exec.CommandContext(t.Context(), tt.words[0], tt.words[1:]...)
+		cmd.Dir, cmd.SysProcAttr = t.TempDir(), own
+		if told := onTerminal(t, cmd); told != tt.says {
+			t.Errorf("%q says %q, want %q", tt.words, told, tt.says)
+		}
+	}
+}
+
+// An interrupt of the command line ends the command and all that it started.
+func TestSandboxExecIsInterrupted(t *testing.T) {
+	t.Parallel()
+	binary, err := exec.LookPath("entail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), binary, "sandbox", "exec", "--tier-at-most", "landlock", "--", "sh", "-c", "sleep 600 & echo $!; wait")
+	cmd.Dir = t.TempDir()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Fscan(out, &pid); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(pid, 0); err != nil {
+		t.Fatalf("what was started does not run: %v", err)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted {
+		t.Errorf("exit %d, want %d", code, exitInterrupted)
+	}
+	if err := unix.Kill(pid, 0); !errors.Is(err, unix.ESRCH) {
+		t.Errorf("what it started is still there: %v", err)
 	}
 }
