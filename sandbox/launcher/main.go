@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/signal"
@@ -87,6 +88,7 @@ func launcherStage() int {
 	if err := forbidTracing(); err != nil {
 		return 1
 	}
+	rehearse()
 	given, err := receive()
 	if err != nil {
 		return 1
@@ -118,6 +120,15 @@ func launcherStage() int {
 	end := supervise(c, child, lease, o.Timeout, stop)
 	c.send(wire.Notice{Ending: &end})
 	return 0
+}
+
+// rehearse reads an order and writes a notice that come to nothing. Package json looks
+// at a type for as long as it reads one order, and remembers it: a launcher that waits
+// has done so when its order comes.
+func rehearse() {
+	var o wire.Order
+	_ = json.Unmarshal([]byte(`{"User":{},"Hidden":[],"Env":[],"Limits":{},"Op":{"Shell":{}}}`), &o)
+	_ = json.NewEncoder(io.Discard).Encode(wire.Notice{Ending: &wire.Ending{}})
 }
 
 // dirs are the directories that an order grants.
