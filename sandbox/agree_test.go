@@ -124,8 +124,10 @@ func (r shared) arrange(t *testing.T) *place {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Link(p.outside+"/hard", p.root+"/hard"); err != nil {
-		t.Fatal(err)
+	for name, target := range map[string]string{"hard": p.outside + "/hard", "known": p.hidden + "/token"} {
+		if err := os.Link(target, filepath.Join(p.root, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := unix.Mkfifo(p.root+"/fifo", 0o600); err != nil {
 		t.Fatal(err)
@@ -236,6 +238,15 @@ func TestHardLinksMadeBefore(t *testing.T) {
 				}
 			}
 			p := r.arrange(t)
+			for _, op := range []sandbox.Op{reading("known"), changeBy(byEdit, "known")} {
+				res := perform(t, p.ws, session.WorkspaceWrite, op)
+				if wantDenied(t, res, session.WorkspaceWrite); strings.Contains(res.Output, "the token") {
+					t.Errorf("read by another name: %q", res.Output)
+				}
+			}
+			if res := perform(t, p.ws, session.DangerFullAccess, reading("known")); res.Output != "the token content\n" {
+				t.Errorf("unconfined: got %+v", res)
+			}
 			wantDone(t, perform(t, p.ws, session.WorkspaceWrite, changeBy(byShell, "hard")))
 			if got := read(t, p.outside+"/hard"); got != "hard content\nchanged\n" {
 				t.Errorf("after the shell's change the file holds %q", got)

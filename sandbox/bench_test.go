@@ -3,6 +3,9 @@
 package sandbox_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/entail-fleet/entail/sandbox"
@@ -36,6 +39,36 @@ func BenchmarkCall(b *testing.B) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// BenchmarkRead reads 4 KiB in each home of file operations, and from disk.
+func BenchmarkRead(b *testing.B) {
+	root := b.TempDir()
+	content := []byte(strings.Repeat("a line of sixty-four bytes, which is what a line may well have\n", 64))
+	if err := os.WriteFile(filepath.Join(root, "f"), content, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	for home, cfg := range homes() {
+		r, err := sandbox.New(cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ws, err := r.Workspace(root, "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Run(home, func(b *testing.B) {
+			op := sandbox.Op{Read: &sandbox.Read{Path: "f"}}
+			for b.Loop() {
+				if res, err := ws.Perform(b.Context(), session.ReadOnly, op, nil); err != nil || len(res.Output) != len(content) {
+					b.Fatalf("got %+v, %v", res, err)
+				}
+			}
+		})
+		if err := ws.Close(); err != nil {
+			b.Error(err)
 		}
 	}
 }

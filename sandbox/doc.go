@@ -1,7 +1,8 @@
 // Package sandbox runs a permitted call, and nothing else.
 //
-// Every effect, a file tool's too, happens in a child process that confines
-// itself and only then acts, so that one fence of the kernel covers all of them.
+// Every effect, a file tool's too unless it is configured otherwise, happens in a
+// child process that confines itself and only then acts, so that one fence of the
+// kernel covers all of them.
 // A call enters by [Workspace.Run] with a [policy.Permit], or by [Workspace.Exec],
 // which is the same on the caller's streams; there is no other way in, and a permit
 // that permits nothing runs nothing.
@@ -16,8 +17,8 @@
 // Under danger-full-access there is no fence: the call is as free as its user.
 //
 // Under every mode a call gets an environment built from a list, no inherited
-// descriptor, no terminal, and no input. Everything it started is gone when Run
-// returns, however it ended: by itself, by its timeout, by ctx, by the end of its
+// descriptor, no terminal, and no input. Everything a command started is gone when
+// Run returns, however it ended: by itself, by its timeout, by ctx, by the end of its
 // lease, or by the death of this process. A lease also ends calls while this
 // process is stopped.
 //
@@ -83,9 +84,28 @@
 //     socket, the timeout or the lease, and then stops and kills all descendants
 //     until none is left.
 //
-// A file operation is a child too: the launcher once more, which works through
-// [os.Root] and so can name the resolved path of what it refuses. File operations
-// keep to the workspace and its temp directory, for reading as well.
+// # File operations
+//
+// They keep to the workspace and its temp directory, for reading as well, and work
+// through [os.Root], so they can name the resolved path of what they refuse. They
+// have two homes. By default it is a helper: a launcher that confines a thread as
+// for a command and executes itself on it, so that one process is left, all of it
+// inside. Its fence lets it read no more than the two directories.
+//
+//	worker ── jobs ─────> helper      one at a time, over the socket that is
+//	       <─ answers ───             its standard input
+//	       ── renewals ─>             over descriptor 3
+//
+// A Workspace has at most one helper, started for its first file operation, on one
+// mode and one user. A call on others ends it first, and begins when it is gone.
+// Otherwise it stays until the workspace is closed, this process is gone, or the
+// lease of its last call is over, also while this process is stopped. Operations
+// wait for each other, no longer than their own time. A helper that ends before it
+// has read a job is replaced once; one that ends in the middle is [ErrLost].
+//
+// The other home is this process, by Config.FilesInProcess. It looks at its lease
+// before each effect, and cannot be ended in the middle of a system call. What must
+// run as a tree's user has the helper all the same.
 //
 // # Limits
 //

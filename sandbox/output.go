@@ -80,27 +80,6 @@ func (s *snippet) ends() (head, tail string) {
 
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// whole keeps a stream as it is, up to a limit that a correct writer keeps to.
-type whole struct {
-	strings.Builder
-	room int
-	over bool
-}
-
-// Write keeps what there is room for and never fails.
-func (w *whole) Write(p []byte) (int, error) {
-	k := min(len(p), w.room-w.Len())
-	w.over = w.over || k < len(p)
-	_, _ = w.Builder.Write(p[:k])
-	return len(p), nil
-}
-
-// Truncated says whether anything was left out.
-func (w *whole) Truncated() bool { return w.over }
-
-// Close does nothing.
-func (*whole) Close() {}
-
 // meter counts what a command writes to both of its streams, and lets through as much
 // as its limit is. It is safe for concurrent use.
 type meter struct {

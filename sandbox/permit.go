@@ -14,8 +14,8 @@ import (
 // ErrNotPermitted. A call that the host cannot confine, one that fails and one
 // that the fence refuses are results, not errors; an error says that the call was
 // not run, was ended by ctx or by its lease, or that its outcome is unknown. A
-// nil lease binds the call to ctx alone. When Run returns, every process of the
-// call is gone.
+// nil lease binds the call to ctx alone. When Run returns, every process of a
+// command is gone; the helper for file operations is the Workspace's.
 func (w *Workspace) Run(ctx context.Context, p policy.Permit, op Op, lease Lease) (Result, error) {
 	return w.permitted(ctx, p, op, lease, nil)
 }

@@ -50,21 +50,15 @@ func (w *Workspace) runOn(stop <-chan struct{}, lease Lease, g grant, op Op, s *
 	if why := w.fit(g); why != "" && g.mode != session.DangerFullAccess {
 		return unavailable(why), nil
 	}
-	o, err := w.order(g, op)
-	if err != nil {
-		return unavailable(err.Error()), nil
-	}
-	if lease != nil {
-		o.Deadline = max(lease.Deadline(), 1) // zero would mean none
-	}
 	var res Result
-	if op.Shell == nil && w.runner.cfg.FilesInProcess && o.User == nil {
-		res, err = inProcess{w}.perform(stop, lease, o.Request, g.mode)
+	var err error
+	if op.Shell != nil {
+		res, err = w.shell(stop, lease, g, op, s)
 	} else {
-		res, err = w.launch(stop, lease, g, &o, s)
+		res, err = w.home(g).perform(stop, lease, g, w.request(g, op))
 	}
-	if res.Failed && o.Unconfined && o.User != nil && !w.owned && isPermission(res.Output) {
-		res = res.note(notOwner(o.User.UID, w.Root()))
+	if as := w.as(g); res.Failed && as != nil && g.mode == session.DangerFullAccess && !w.owned && isPermission(res.Output) {
+		res = res.note(notOwner(as.UID, w.Root()))
 	}
 	if res.Denial == "" {
 		res.Denial = session.DenialNone
@@ -87,24 +81,44 @@ func notOwner(uid int, root string) string {
 		"the deployment can have such calls run as the worker: confinement.fullAccessAs]", uid, root)
 }
 
+// shell runs a command.
+func (w *Workspace) shell(stop <-chan struct{}, lease Lease, g grant, op Op, s *Streams) (Result, error) {
+	if err := w.helpers.leave(stop, g, timeout(op, g.terms.Limits)); err != nil {
+		return Result{}, err
+	}
+	o, err := w.order(g, op)
+	if err != nil {
+		return unavailable(err.Error()), nil
+	}
+	if lease != nil {
+		o.Deadline = max(lease.Deadline(), 1) // zero would mean none
+	}
+	return w.launch(stop, lease, g, &o, s)
+}
+
+// request is what is asked for, within the bounds that the workspace itself gives.
+func (w *Workspace) request(g grant, op Op) wire.Request {
+	r := wire.Request{
+		Bounds: wire.Bounds{
+			MayWrite: g.mode == session.WorkspaceWrite || g.mode == session.DangerFullAccess, Unconfined: g.mode == session.DangerFullAccess,
+			Root: w.Root(), Temp: w.temp.Name(),
+		},
+		Cap: w.runner.cfg.OutputCap, Op: op,
+	}
+	if !r.Unconfined {
+		r.Hidden = w.hidden
+	}
+	return r
+}
+
 // order is what a launcher is told.
 func (w *Workspace) order(g grant, op Op) (wire.Order, error) {
-	full := g.mode == session.DangerFullAccess
 	o := wire.Order{
-		Request: wire.Request{
-			Bounds: wire.Bounds{
-				MayWrite: g.mode == session.WorkspaceWrite || full, Unconfined: full,
-				Root: w.Root(), Temp: w.temp.Name(),
-			},
-			Cap: w.runner.cfg.OutputCap, Op: op,
-		},
-		User: w.as(g), MaxABI: w.runner.cfg.maxABI, Timeout: timeout(op, g.terms.Limits),
-	}
-	if op.Shell != nil {
-		o.Limits = rlimits(g.terms.Limits)
+		Request: w.request(g, op), User: w.as(g), MaxABI: w.runner.cfg.maxABI,
+		Limits: rlimits(g.terms.Limits), Timeout: timeout(op, g.terms.Limits),
 	}
 	o.Env = w.environ(o.User)
-	if full {
+	if o.Unconfined {
 		return o, nil
 	}
 	others, err := w.runner.places.others(w)
@@ -186,27 +200,14 @@ type launch struct {
 	order  *wire.Order
 	mode   session.SandboxMode
 	meter  *meter
-	stdout output
+	stdout *snippet
 	stderr *snippet
 	given  []*os.File // the workspace and its temp directory
-}
-
-// output is where a stream goes.
-type output interface {
-	io.Writer
-	String() string
-	Truncated() bool
-	Close()
 }
 
 func (w *Workspace) newLaunch(o *wire.Order, g grant) *launch {
 	l := &launch{order: o, mode: g.mode, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
 	l.meter = newMeter(g.terms.Limits.Output)
-	if o.Op.Shell == nil {
-		l.meter = newMeter(0)
-		// One JSON object, in which a byte can take six.
-		l.stdout = &whole{room: 6*o.Cap + 64<<10}
-	}
 	l.given = []*os.File{w.root, w.temp}
 	return l
 }
@@ -222,8 +223,8 @@ type report struct {
 // nothing reports that the launcher was gone before it had begun anything.
 func (r report) nothing() bool { return r.failure == nil && !r.ready && r.ending == nil }
 
-// run hands a launcher its order, and waits for its end.
-func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, error) {
+// start hands a launcher its order. The report comes when it has ended.
+func (l *launch) start(by *launcher) <-chan report {
 	conn := by.conn
 	done := make(chan report, 1)
 	streams := by.read(metered{l.meter, l.stdout}, metered{l.meter, l.stderr})
@@ -232,11 +233,17 @@ func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, e
 		told.waited = by.wait(streams)
 		done <- told
 	}()
-	encoder := json.NewEncoder(conn)
 	// A launcher that is gone is noticed by the other goroutine.
 	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(int(l.given[0].Fd()), int(l.given[1].Fd())), nil); err == nil {
-		_ = encoder.Encode(l.order)
+		_ = json.NewEncoder(conn).Encode(l.order)
 	}
+	return done
+}
+
+// run hands a launcher its order, and waits for its end.
+func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, error) {
+	conn, done := by.conn, l.start(by)
+	encoder := json.NewEncoder(conn)
 	var renewed <-chan struct{}
 	if lease != nil {
 		renewed = lease.Renewed()
@@ -337,17 +344,11 @@ func (l *launch) result(told report, lost error) (Result, error) {
 	default:
 		return Result{}, fmt.Errorf("%w: the launcher ended at once: %w", ErrNotStarted, told.waited)
 	}
-	var res Result
-	var err error
-	if l.order.Op.Shell != nil {
-		res = l.shellResult(*told.ending)
-	} else {
-		res, err = l.performed(*told.ending)
-	}
+	res := l.shellResult(*told.ending)
 	if told.ending.Cause == wire.CauseLease {
-		err = errors.Join(err, ErrLeaseOver)
+		return res, ErrLeaseOver
 	}
-	return res, err
+	return res, nil
 }
 
 // what names the program of a shell call for an error.
@@ -390,22 +391,4 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		res = res.denied(session.DenialSuspected, l.mode)
 	}
 	return res
-}
-
-// performed reads what the second stage said. If it was ended it may have said
-// nothing; if it ended by itself and said nothing, what it did is unknown.
-func (l *launch) performed(end wire.Ending) (Result, error) {
-	res := Result{Swept: end.Swept, TimedOut: end.Cause == wire.CauseTimeout, Limit: l.limit(end)}
-	if end.Cause != "" {
-		res.Failed, res.Code, res.Output = true, CodeFailed, "the operation was ended before it was done"
-		return res, nil
-	}
-	var p wire.Performance
-	err := json.Unmarshal([]byte(l.stdout.String()), &p)
-	if end.Code != 0 || err != nil {
-		return res, fmt.Errorf("%w: the file operation exited with %d: %s", ErrLost, end.Code, l.stderr)
-	}
-	done, err := fileResult(p, l.mode)
-	done.Swept = end.Swept
-	return done, err
 }

@@ -91,6 +91,8 @@ type Workspace struct {
 	shelf  *shelf     // in temp
 	user   *wire.User // the tree's, where users can be switched
 	owned  bool       // the directory belongs to the tree: all its calls run as user
+
+	helpers *helpers // the home of file operations
 }
 
 // Workspace opens a workspace at root for a session of a tree, which the id of the
@@ -127,6 +129,7 @@ func (r *Runner) Workspace(root string, tree session.ID) (*Workspace, error) {
 		return nil, errors.Join(err, dir.Close())
 	}
 	w := &Workspace{runner: r, tree: tree, root: dir, temp: temp, hidden: hidden}
+	w.helpers = newHelpers(w)
 	w.shelf = &shelf{dir: temp, each: r.cfg.maxOutput, room: r.cfg.maxOutputs}
 	if r.host.switches && tree != "" {
 		if err := w.settle(); err != nil {
@@ -188,10 +191,10 @@ func resolveAll(hidden []string) ([]string, error) {
 	return tops, nil
 }
 
-// Close removes the temp directory. Calls must have ended. What cannot be removed
+// Close ends the helper and removes the temp directory. Calls must have ended. What cannot be removed
 // is an error, which makes the session's outcome a failure (SPEC 7.7).
 func (w *Workspace) Close() error {
-	err := errors.Join(w.root.Close(), w.temp.Close(), os.RemoveAll(w.temp.Name()))
+	err := errors.Join(w.helpers.close(), w.root.Close(), w.temp.Close(), os.RemoveAll(w.temp.Name()))
 	if errors.Is(err, os.ErrClosed) {
 		return nil // closed before
 	}

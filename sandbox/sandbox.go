@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/entail-fleet/entail/internal/wire"
 	"github.com/entail-fleet/entail/policy"
@@ -170,7 +171,8 @@ type Streams struct {
 // fileTimeout is how long a file operation has, whatever the deployment's limits are.
 const fileTimeout = time.Minute
 
-// validate checks that exactly one field is set.
+// validate checks that exactly one field is set, and that its text is text: what is
+// not UTF-8 would not arrive as it is.
 func validate(o Op) error {
 	n := 0
 	for _, set := range []bool{
@@ -183,6 +185,11 @@ func validate(o Op) error {
 	}
 	if n != 1 {
 		return fmt.Errorf("an operation sets exactly one field, this one %d", n)
+	}
+	for _, text := range texts(o) {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%.100q is not UTF-8", text)
+		}
 	}
 	if o.Shell != nil {
 		return validateShell(o.Shell)
@@ -203,6 +210,25 @@ func validateShell(s *Shell) error {
 		return errors.New("an argument holds a NUL byte, which no argument of a program can")
 	}
 	return nil
+}
+
+// texts lists what an operation that sets one field is told.
+func texts(o Op) []string {
+	switch {
+	case o.Shell != nil:
+		return append([]string{o.Shell.Command}, o.Shell.Argv...)
+	case o.Read != nil:
+		return []string{o.Read.Path}
+	case o.Write != nil:
+		return []string{o.Write.Path, o.Write.Content}
+	case o.Edit != nil:
+		return []string{o.Edit.Path, o.Edit.Old, o.Edit.New}
+	case o.List != nil:
+		return []string{o.List.Path}
+	case o.Glob != nil:
+		return []string{o.Glob.Pattern}
+	}
+	return []string{o.Grep.Path, o.Grep.Pattern}
 }
 
 func timeout(o Op, l policy.Limits) time.Duration {

@@ -159,7 +159,7 @@ func TestHiddenCannotBeTold(t *testing.T) {
 	w := newWorld(t)
 	link(t, w.root+"/in.txt", w.root+"/in2.txt")
 	write(t, w.root+"/single", "inside\n")
-	s, err := files.Open(w.bounds(), openDir(t, w.root), openDir(t, w.temp), func() ([]files.ID, error) {
+	s, err := files.Open(post(t, w.bounds()), func() ([]wire.FileID, error) {
 		return nil, errors.New("no look there")
 	})
 	if err != nil {
@@ -257,7 +257,9 @@ func TestRootReplaced(t *testing.T) {
 	if got := names(t, w.root) + read(t, w.root+".old/f"); got != "x" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := files.Open(w.bounds(), openDir(t, w.root+".old"), openDir(t, w.temp), nil); err == nil {
+	p := post(t, w.bounds())
+	p.RootID = identify(t, w.root+".old")
+	if _, err := files.Open(p, nil); err == nil {
 		t.Error("a directory was opened that is not the one meant")
 	}
 }

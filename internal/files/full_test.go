@@ -34,7 +34,11 @@ func fill(dir string) int {
 	if err != nil {
 		return complain(err)
 	}
-	s, err := files.Open(wire.Bounds{MayWrite: true, Root: dir, Temp: dir}, f, f, nil)
+	id, err := files.Identify(f)
+	if err != nil {
+		return complain(err)
+	}
+	s, err := files.Open(wire.Post{Bounds: wire.Bounds{MayWrite: true, Root: dir, Temp: dir}, RootID: id, TempID: id}, nil)
 	if err != nil {
 		return complain(err)
 	}

@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // a hidden one with a token.
 type world struct{ root, temp, outside, hidden string }
 
-func newWorld(t *testing.T) world {
+func newWorld(t testing.TB) world {
 	t.Helper()
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -59,10 +59,9 @@ func (w world) unconfined() wire.Bounds {
 }
 
 // open opens a site and closes it after the test.
-func open(t *testing.T, b wire.Bounds) *files.Site {
+func open(t testing.TB, b wire.Bounds) *files.Site {
 	t.Helper()
-	root, temp := openDir(t, b.Root), openDir(t, b.Temp)
-	s, err := files.Open(b, root, temp, func() ([]files.ID, error) { return files.Linked(b.Hidden) })
+	s, err := files.Open(post(t, b), func() ([]wire.FileID, error) { return files.Linked(b.Hidden) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,14 +73,24 @@ func open(t *testing.T, b wire.Bounds) *files.Site {
 	return s
 }
 
-func openDir(t *testing.T, path string) *os.File {
+// post makes the directories of b those that are there now.
+func post(t testing.TB, b wire.Bounds) wire.Post {
+	t.Helper()
+	return wire.Post{Bounds: b, RootID: identify(t, b.Root), TempID: identify(t, b.Temp)}
+}
+
+func identify(t testing.TB, path string) wire.FileID {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
+	defer func() { _ = f.Close() }()
+	id, err := files.Identify(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 const limit = 60 << 10
@@ -102,28 +111,28 @@ func editing(path, old, text string) wire.Op {
 }
 
 // wantCode checks how an operation ended; no code is success.
-func wantCode(t *testing.T, what string, got wire.Performance, code string) {
+func wantCode(t testing.TB, what string, got wire.Performance, code string) {
 	t.Helper()
 	if got.Code != code || got.Denied != (code == "FS_SANDBOX_DENIED") {
 		t.Errorf("%s: got %+v, want code %q", what, got, code)
 	}
 }
 
-func mkdir(t *testing.T, path string) {
+func mkdir(t testing.TB, path string) {
 	t.Helper()
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func write(t *testing.T, path, content string) {
+func write(t testing.TB, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func read(t *testing.T, path string) string {
+func read(t testing.TB, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -132,14 +141,14 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-func symlink(t *testing.T, target, path string) {
+func symlink(t testing.TB, target, path string) {
 	t.Helper()
 	if err := os.Symlink(target, path); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func link(t *testing.T, old, path string) {
+func link(t testing.TB, old, path string) {
 	t.Helper()
 	if err := os.Link(old, path); err != nil {
 		t.Fatal(err)
@@ -147,7 +156,7 @@ func link(t *testing.T, old, path string) {
 }
 
 // names lists what a directory holds.
-func names(t *testing.T, dir string) string {
+func names(t testing.TB, dir string) string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"strings"
 	"unicode/utf8"
 
@@ -18,11 +19,12 @@ type operation struct {
 
 	limit     int          // bytes that are shown
 	over      func() error // says why the operation may not go on
+	opened    []*os.Root   // for this operation alone
 	output    strings.Builder
 	truncated bool
-	bad       bool // a name was shown that is not UTF-8
-	hidden    []ID // what Site.linked said
-	asked     bool // whether it was asked
+	bad       bool          // a name was shown that is not UTF-8
+	hidden    []wire.FileID // what Site.linked said
+	asked     bool          // whether it was asked
 }
 
 // fault is an operation's error with the code the model is shown.
@@ -47,10 +49,12 @@ var errOver = errors.New("the operation was ended before it was done")
 // A denial is exact: it comes from the bounds, or from [os.Root] finding that a
 // path escapes. Any other refusal by the system has an ordinary reason.
 func (s *Site) Perform(op wire.Op, limit int, over func() error) wire.Performance {
-	if err := s.check(); err != nil {
-		return wire.Performance{Output: err.Error(), Code: wire.CodeUnavailable}
-	}
 	o := &operation{Site: s, limit: limit, over: over}
+	defer func() {
+		for _, root := range o.opened {
+			_ = root.Close()
+		}
+	}()
 	err := o.dispatch(op)
 	if err == nil {
 		return wire.Performance{Output: strings.ToValidUTF8(o.output.String(), badByte), Truncated: o.truncated}
@@ -60,6 +64,8 @@ func (s *Site) Perform(op wire.Op, limit int, over func() error) wire.Performanc
 	switch {
 	case errors.As(err, &f):
 		code = f.code
+	case errors.Is(err, errMoved):
+		code = wire.CodeUnavailable
 	case errors.Is(err, fs.ErrNotExist):
 		code = wire.CodeNotFound
 	case escapes(err):

@@ -24,6 +24,8 @@ import (
 	"syscall"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/entail-fleet/entail/internal/paths"
 	"github.com/entail-fleet/entail/internal/wire"
 )
@@ -34,57 +36,48 @@ type Site struct {
 	bounds wire.Bounds
 	root   *dir
 	temp   *dir
-	linked func() ([]ID, error)
+	linked func() ([]wire.FileID, error)
 }
 
 // dir is a directory that operations do not leave.
 type dir struct {
 	*os.Root
 
-	id ID
+	id wire.FileID
 }
-
-// ID tells files apart, whatever they are named.
-type ID struct{ Dev, Ino uint64 }
 
 // errMoved says that a path no longer leads to the directory that is meant.
 var errMoved = errors.New("is another directory than when the workspace was opened")
 
-// Open opens the directories of b, which must be the ones that root and temp are.
-// linked says which files at and below the hidden paths have more than one name;
-// it is asked when an operation meets a file that has. Linked answers it for
-// whoever can look there.
-func Open(b wire.Bounds, root, temp *os.File, linked func() ([]ID, error)) (*Site, error) {
-	s := &Site{bounds: b, linked: linked}
+// Open opens the directories of a post. linked says which files at and below the
+// hidden paths have more than one name; it is asked when an operation meets a file
+// that has. Linked answers it for whoever can look there.
+func Open(p wire.Post, linked func() ([]wire.FileID, error)) (*Site, error) {
+	s := &Site{bounds: p.Bounds, linked: linked}
 	var err error
-	if s.root, err = openDir(b.Root, root); err != nil {
+	if s.root, err = openDir(p.Root, p.RootID); err != nil {
 		return nil, err
 	}
-	if s.temp, err = openDir(b.Temp, temp); err != nil {
+	if s.temp, err = openDir(p.Temp, p.TempID); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
 // openDir opens path and checks that it is the directory meant.
-func openDir(path string, meant *os.File) (*dir, error) {
-	want, err := meant.Stat()
-	if err != nil {
-		return nil, err
-	}
+func openDir(path string, meant wire.FileID) (*dir, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	d := &dir{Root: root, id: identify(want)}
-	got, err := root.Stat(".")
-	if err == nil && identify(got) != d.id {
+	info, err := root.Stat(".")
+	if err == nil && identify(info) != meant {
 		err = fmt.Errorf("%s %w", path, errMoved)
 	}
 	if err != nil {
 		return nil, errors.Join(err, root.Close())
 	}
-	return d, nil
+	return &dir{Root: root, id: meant}, nil
 }
 
 // Close closes what the site holds. Operations must have ended.
@@ -98,18 +91,16 @@ func (s *Site) Close() error {
 	return errors.Join(errs...)
 }
 
-// check makes sure that the names still lead to the directories held. Without it
-// an operation would go on in a directory that was moved away, where no shell
-// command of the session would find what it wrote.
-func (s *Site) check() error {
-	for _, d := range []*dir{s.root, s.temp} {
-		info, err := os.Lstat(d.Name())
-		if err != nil {
-			return err
-		}
-		if identify(info) != d.id {
-			return fmt.Errorf("%s %w", d.Name(), errMoved)
-		}
+// check makes sure that the name still leads to the directory held. Without it an
+// operation would go on in a directory that was moved away, where no shell command
+// of the session would find what it wrote.
+func (d *dir) check() error {
+	var st unix.Stat_t
+	if err := unix.Lstat(d.Name(), &st); err != nil {
+		return fmt.Errorf("%s %w: %w", d.Name(), errMoved, err)
+	}
+	if (wire.FileID{Dev: st.Dev, Ino: st.Ino}) != d.id {
+		return fmt.Errorf("%s %w", d.Name(), errMoved)
 	}
 	return nil
 }
@@ -125,7 +116,7 @@ type place struct {
 // find resolves path and says whether it may be worked on: inside the workspace
 // or the private temp directory, and not hidden. Under danger-full-access there
 // are no such bounds.
-func (s *Site) find(path string) (*place, error) {
+func (o *operation) find(path string) (*place, error) {
 	switch {
 	case path == "":
 		return nil, faultf(wire.CodeInvalid, "the path is empty")
@@ -134,13 +125,13 @@ func (s *Site) find(path string) (*place, error) {
 	case !utf8.ValidString(path):
 		return nil, faultf(wire.CodeInvalid, "the path %q is not UTF-8", path)
 	case !filepath.IsAbs(path):
-		path = s.bounds.Root + "/" + path
+		path = o.bounds.Root + "/" + path
 	}
-	resolved, err := paths.Resolve(path)
+	resolved, err := o.resolve(path)
 	if err != nil {
 		return nil, err
 	}
-	root, err := s.within(path, resolved)
+	root, err := o.within(path, resolved)
 	if err != nil {
 		return nil, err
 	}
@@ -151,27 +142,39 @@ func (s *Site) find(path string) (*place, error) {
 	return &place{root: root, rel: rel, path: resolved}, nil
 }
 
+// resolve is paths.Resolve, short for what is named through the workspace.
+func (s *Site) resolve(path string) (string, error) {
+	if below, ok := strings.CutPrefix(path, s.bounds.Root+"/"); ok {
+		return paths.ResolveFrom(s.bounds.Root, below)
+	}
+	return paths.Resolve(path)
+}
+
 // within returns the directory that a resolved path lies in.
-func (s *Site) within(path, resolved string) (*os.Root, error) {
-	if !s.bounds.Unconfined && s.hides(resolved) {
+func (o *operation) within(path, resolved string) (*os.Root, error) {
+	if !o.bounds.Unconfined && o.hides(resolved) {
 		return nil, faultf(wire.CodeDenied, "%s is out of bounds for every tool", resolved)
 	}
-	for _, d := range []*dir{s.root, s.temp} {
+	for _, d := range []*dir{o.root, o.temp} {
 		if paths.Within(resolved, d.Name()) {
-			return d.Root, nil
+			return d.Root, d.check()
 		}
 	}
-	if s.bounds.Unconfined {
-		return around(resolved)
+	if o.bounds.Unconfined {
+		root, err := around(resolved)
+		if err == nil {
+			o.opened = append(o.opened, root)
+		}
+		return root, err
 	}
-	if s.goneTemp(resolved) {
+	if o.goneTemp(resolved) {
 		return nil, faultf(wire.CodeNotFound, "%s is gone: a private temp directory goes when a turn ends or waits", path)
 	}
-	return nil, faultf(wire.CodeDenied, "%s leads to %s, outside of the workspace %s", path, resolved, s.bounds.Root)
+	return nil, faultf(wire.CodeDenied, "%s leads to %s, outside of the workspace %s", path, resolved, o.bounds.Root)
 }
 
 // around opens the deepest directory on the way to a resolved path: those above it
-// may let this user pass and not look. It closes itself when no place is in it.
+// may let this user pass and not look.
 func around(resolved string) (*os.Root, error) {
 	at := filepath.Dir(resolved)
 	for {
@@ -214,10 +217,19 @@ func (s *Site) show(path string) string {
 	return path
 }
 
+// Identify returns what tells an open file from all others.
+func Identify(f *os.File) (wire.FileID, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return wire.FileID{}, err
+	}
+	return identify(info), nil
+}
+
 // identify returns what tells a file from all others.
-func identify(info fs.FileInfo) ID {
+func identify(info fs.FileInfo) wire.FileID {
 	st := stat(info)
-	return ID{Dev: st.Dev, Ino: st.Ino}
+	return wire.FileID{Dev: st.Dev, Ino: st.Ino}
 }
 
 func stat(info fs.FileInfo) *syscall.Stat_t {
@@ -230,8 +242,8 @@ func stat(info fs.FileInfo) *syscall.Stat_t {
 
 // Linked lists the files at and below paths that have more than one name. What is
 // not there has none.
-func Linked(paths []string) ([]ID, error) {
-	var found []ID
+func Linked(paths []string) ([]wire.FileID, error) {
+	var found []wire.FileID
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(_ string, d fs.DirEntry, err error) error {
 			if err == nil && d.Type().IsRegular() {

@@ -24,11 +24,12 @@ func (o *operation) read(r *wire.Read) error {
 	if err != nil {
 		return err
 	}
-	f, _, err := o.open(p)
+	f, info, err := o.open(p)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = f.Close() }()
+	o.output.Grow(int(min(info.Size(), int64(o.limit))))
 	in := bufio.NewReader(f)
 	if head, _ := in.Peek(512); bytes.IndexByte(head, 0) >= 0 {
 		return faultf(wire.CodeInvalid, "%s is not a text file", o.show(p.path))

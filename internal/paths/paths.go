@@ -22,8 +22,11 @@ const maxLinks = 40
 // that does not exist, the rest is taken as it stands. The answer can be out of
 // date when it is used: it names things and picks the directory to work in, and
 // the fence, which looks again, holds either way.
-func Resolve(path string) (string, error) {
-	done, todo := "/", strings.Split(path, "/")
+func Resolve(path string) (string, error) { return ResolveFrom("/", path) }
+
+// ResolveFrom resolves a path that begins in a directory, which is resolved.
+func ResolveFrom(dir, path string) (string, error) {
+	done, todo := dir, strings.Split(path, "/")
 	links := 0
 	for len(todo) > 0 {
 		name := todo[0]
@@ -35,8 +38,9 @@ func Resolve(path string) (string, error) {
 			done = filepath.Dir(done)
 			continue
 		}
-		next := filepath.Join(done, name)
-		info, err := os.Lstat(next)
+		next := strings.TrimSuffix(done, "/") + "/" + name
+		var st syscall.Stat_t
+		err := syscall.Lstat(next, &st)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 			if slices.Contains(todo, "..") {
@@ -44,8 +48,8 @@ func Resolve(path string) (string, error) {
 			}
 			return filepath.Join(append([]string{next}, todo...)...), nil
 		case err != nil:
-			return "", err
-		case info.Mode()&fs.ModeSymlink == 0:
+			return "", &fs.PathError{Op: "lstat", Path: next, Err: err}
+		case st.Mode&syscall.S_IFMT != syscall.S_IFLNK:
 			done = next
 			continue
 		}

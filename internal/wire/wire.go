@@ -14,7 +14,7 @@ import "time"
 // them too: it gains nothing, since what it starts stays as confined as it is.
 const (
 	LauncherName = "entail-sandbox-launcher"
-	PerformName  = "entail-sandbox-perform"
+	HelperName   = "entail-sandbox-helper"
 )
 
 // ControlFD is the socket to the worker, the one descriptor that a launcher is born
@@ -30,6 +30,9 @@ const TempPrefix = "entail-call-"
 // the kernel.
 func LauncherEnv() []string { return []string{"GOGC=off", "GOMEMLIMIT=64MiB", "GOMAXPROCS=2"} }
 
+// HelperEnv is all the environment of a helper, which lives long and keeps little.
+func HelperEnv() []string { return []string{"GOGC=50", "GOMEMLIMIT=48MiB", "GOMAXPROCS=2"} }
+
 // Bounds say what a call may do. The zero value is the narrowest.
 type Bounds struct {
 	MayWrite   bool     // in the workspace and its temp directory
@@ -44,6 +47,7 @@ type Bounds struct {
 type Order struct {
 	Request
 
+	Serve      bool  // become a helper and do file operations; Op is not looked at
 	User       *User // as whom the call runs; nil as whom the launcher does
 	Namespaces bool  // the launcher has mounts, processes and IPC of its own
 	Loopback   bool  // and a network of its own, whose loopback interface is wanted
@@ -65,8 +69,7 @@ type Limits struct {
 // User is a user and the one group that it is in.
 type User struct{ UID, GID int }
 
-// Request is what the process that performs a file operation reads from its
-// standard input.
+// Request is what is asked for, and within what bounds.
 type Request struct {
 	Bounds
 
@@ -76,7 +79,10 @@ type Request struct {
 
 // Renewal is every later message to the launcher. The end of the stream means
 // that the worker is gone or wants the call ended.
-type Renewal struct{ Deadline time.Duration }
+type Renewal struct {
+	Deadline time.Duration
+	Job      uint64 // a helper's, which the renewal is for
+}
 
 // The stages at which a launcher gives up. Until StageExec nothing has run.
 const (
@@ -116,7 +122,7 @@ type Ending struct {
 	Cause  string        // empty when the command ended by itself
 }
 
-// Performance is what a file operation's process writes to its standard output.
+// Performance is what a file operation came to.
 type Performance struct {
 	Output    string
 	Code      string

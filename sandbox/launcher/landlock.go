@@ -90,9 +90,6 @@ func landlockABI(most int) (int, error) {
 
 // build grants what the order's mode allows.
 func (r *ruleset) build(o *wire.Order, root, temp int) error {
-	if err := r.allowPath("/dev/null", unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE); err != nil {
-		return err
-	}
 	inside := uint64(readRights)
 	if o.MayWrite {
 		inside |= writeRights
@@ -100,15 +97,16 @@ func (r *ruleset) build(o *wire.Order, root, temp int) error {
 	if err := errors.Join(r.allow(root, inside), r.allow(temp, inside)); err != nil {
 		return err
 	}
+	if o.Serve {
+		return r.allowSelf() // file operations look nowhere else
+	}
 	if o.Namespaces && o.MayWrite { // its own, empty
 		if err := r.allowPath(shmDir, inside); err != nil {
 			return err
 		}
 	}
-	if o.Op.Shell == nil {
-		if err := r.allowSelf(); err != nil {
-			return err
-		}
+	if err := r.allowPath("/dev/null", unix.LANDLOCK_ACCESS_FS_WRITE_FILE|unix.LANDLOCK_ACCESS_FS_TRUNCATE); err != nil {
+		return err
 	}
 	// Names may be listed everywhere: rules reach downwards only, so "/" itself
 	// could not be listed otherwise.
@@ -118,7 +116,7 @@ func (r *ruleset) build(o *wire.Order, root, temp int) error {
 	return r.allowAround("/", append([]string{o.Temp}, o.Hidden...), filepath.Dir(o.Temp))
 }
 
-// allowSelf grants this program, which performs file operations. Rules are not about
+// allowSelf grants this program, which a helper executes anew. Rules are not about
 // files in memory: those may be executed as they are.
 func (r *ruleset) allowSelf() error {
 	fd, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)

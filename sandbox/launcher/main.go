@@ -35,8 +35,8 @@ func main() {
 		// The first thread stays with this goroutine: see onFreshThread.
 		runtime.LockOSThread()
 		syscall.Exit(launcherStage())
-	case wire.PerformName:
-		syscall.Exit(performStage())
+	case wire.HelperName:
+		syscall.Exit(helperStage())
 	}
 	fmt.Fprintln(os.Stderr, "this is the launcher of a worker's sandbox; workers start it themselves")
 	os.Exit(2)
@@ -107,6 +107,12 @@ func launcherStage() int {
 	own, err := prepare(&o, given)
 	if err != nil {
 		return c.fail(wire.StageConfine, err)
+	}
+	switch {
+	case o.Serve:
+		return serve(c, &o, own)
+	case o.Op.Shell == nil:
+		return c.fail(wire.StageConfine, errNoOrder)
 	}
 	lease, err := newAlarm(o.Deadline)
 	if err != nil {
@@ -248,13 +254,14 @@ func reopen(old int, path string) (int, error) {
 // fresh thread; the child inherits that thread's restrictions at fork, so there
 // is no moment in which it runs without them.
 func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error) {
-	cmd, stage, err := newCommand(o)
+	path, argv, err := called(o)
 	if err != nil {
-		return 0, stage, err
+		return 0, wire.StageExec, err
 	}
 	if err := limit(o.Limits); err != nil {
 		return 0, wire.StageConfine, err
 	}
+	attr := syscall.ProcAttr{Env: o.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	onFreshThread(func() {
 		if stage, err = wire.StageConfine, restrict(o, d); err != nil {
 			return
@@ -265,63 +272,22 @@ func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error)
 		}
 		c.send(wire.Notice{Ready: true})
 		stage = wire.StageExec
-		if pid, err = syscall.ForkExec(cmd.path, cmd.argv, &cmd.attr); err == nil {
+		if pid, err = syscall.ForkExec(path, argv, &attr); err == nil {
 			linger(pid)
 		}
 	})
-	cmd.closeInput()
 	return pid, stage, err
 }
 
-// command is what a launcher starts.
-type command struct {
-	path  string
-	argv  []string
-	attr  syscall.ProcAttr
-	input *os.File // closed after the start, if there is one
-}
-
-func (c *command) closeInput() {
-	if c.input != nil {
-		_ = c.input.Close()
+// called is the program that a shell call starts.
+func called(o *wire.Order) (path string, argv []string, err error) {
+	s := o.Op.Shell
+	if s.Argv == nil {
+		path, argv = shell(s.Command)
+		return path, argv, nil
 	}
-}
-
-// newCommand makes a shell call a shell, and any file operation this binary once
-// more. File operations are not done on a confined thread of the launcher:
-// whether every system call of such code stays on that thread would hang on the
-// inside of the standard library, while in a process that was started confined
-// every thread is, whatever the code does.
-func newCommand(o *wire.Order) (c *command, stage string, err error) {
-	c = &command{attr: syscall.ProcAttr{Sys: &syscall.SysProcAttr{Setsid: true}}}
-	if s := o.Op.Shell; s != nil {
-		c.attr.Env = o.Env
-		c.attr.Files = []uintptr{0, 1, 2}
-		if s.Argv == nil {
-			c.path, c.argv = shell(s.Command)
-			return c, "", nil
-		}
-		c.argv = s.Argv
-		c.path, err = find(s.Argv[0], o.Env)
-		return c, wire.StageExec, err
-	}
-	c.path, c.argv = "/proc/self/exe", []string{wire.PerformName}
-	c.attr.Env = wire.LauncherEnv()
-	data, err := json.Marshal(o.Request)
-	if err != nil {
-		return nil, wire.StageConfine, fmt.Errorf("encode request: %w", err)
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		return nil, wire.StageConfine, fmt.Errorf("make pipe: %w", err)
-	}
-	go func() {
-		_, _ = w.Write(data) // a reader that died is seen by its exit
-		_ = w.Close()
-	}()
-	c.input = r
-	c.attr.Files = []uintptr{r.Fd(), 1, 2}
-	return c, "", nil
+	path, err = find(s.Argv[0], o.Env)
+	return path, s.Argv, err
 }
 
 // shell picks the shell of the host.
