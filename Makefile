@@ -67,6 +67,10 @@ confined: ## run the sandbox's tests as other users and in containers (root, run
 confined-engine: ## run them in containers of this machine's Docker engine
 	$(GO) test -count=1 -v -timeout 10m -run '^TestConfinedEngine$$' ./$(CONFINED)
 
+.PHONY: programs
+programs: ## run git, compilers, databases and more behind the fence (they must be installed)
+	$(GO) test -count=1 -v -timeout 15m -run '^Test(Programs|B[56]_.*)$$' ./sandbox -programs
+
 # The default run of internal/scale, with many sessions. docs/limits.md has figures.
 SCALE_SESSIONS ?= 100000
 SCALE_EVENTS ?= 20
