@@ -95,3 +95,53 @@ func TestSwappedDirectory(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
+
+// TestB7_SwapsUnderFourWorkersLeadNowhere has four workers at once do each operation
+// on the path, ten thousand times in all. An operation may fail: by a denial, or because
+// the path was two things in the course of it. That careless ones are led outside is shown by
+// TestSwappedDirectory.
+func TestB7_SwapsUnderFourWorkersLeadNowhere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	mkdir(t, w.root+"/d")
+	write(t, w.root+"/d/f.txt", "inside\n")
+	write(t, w.outside+"/f.txt", "outside\n")
+	write(t, w.outside+"/secret.txt", "")
+	symlink(t, w.outside, w.root+"/l")
+	before := names(t, w.outside)
+	flip(t, w.root+"/d", w.root+"/l")
+	const workers, rounds = 4, 2500
+	counts := make([]map[string]int, workers)
+	var group sync.WaitGroup
+	for i := range counts {
+		counts[i] = map[string]int{}
+		s := open(t, w.bounds())
+		group.Go(func() {
+			for range rounds {
+				for _, op := range []wire.Op{
+					writing("d/f.txt", "inside\n"), reading("d/f.txt"), editing("d/f.txt", "inside", "changed"),
+					{List: &wire.List{Path: "d"}},
+				} {
+					got := do(s, op)
+					counts[i][got.Code]++
+					if got.Code == "" && (strings.Contains(got.Output, "outside\n") || strings.Contains(got.Output, "secret.txt")) {
+						t.Errorf("led outside: %+v", got)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	ended := map[string]int{}
+	for _, codes := range counts {
+		for code, n := range codes {
+			ended[code] += n
+		}
+	}
+	if ended[""] < 100 || ended[denied] < 100 {
+		t.Errorf("outcomes %v: the race was not one", ended)
+	}
+	if got := names(t, w.outside) + read(t, w.outside+"/f.txt"); got != before+"outside\n" {
+		t.Errorf("outside holds %q, want %q", got, before+"outside\n")
+	}
+}
