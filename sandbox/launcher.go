@@ -61,12 +61,13 @@ type launcher struct {
 	// mounts tells whether those of this process have changed since the launcher was
 	// born with a copy of them; nil without a copy.
 	mounts *mountWatch
+	ends   *sync.WaitGroup // of those that were left
 }
 
 // bear starts a launcher, on the caller's streams if there are any.
 func (r *Runner) bear(k kind, s *Streams) (_ *launcher, err error) {
 	// Not where this process works: that may be gone by the time of the order.
-	l := &launcher{cmd: &exec.Cmd{
+	l := &launcher{ends: &r.ends, cmd: &exec.Cmd{
 		Args: []string{wire.LauncherName}, Env: wire.LauncherEnv(), Dir: "/", WaitDelay: pipeGrace, SysProcAttr: k.attr(),
 	}}
 	var theirs []*os.File
@@ -126,13 +127,29 @@ func (l *launcher) read(stdout, stderr io.Writer) *sync.WaitGroup {
 // wait waits for the launcher's end and, but not for long, for that of its streams.
 func (l *launcher) wait(streams *sync.WaitGroup) error {
 	err := l.cmd.Wait()
+	l.drain(streams)
+	l.close()
+	return err
+}
+
+// leave waits for the end of its streams alone. The launcher has said that all it had
+// to do with the call is gone: it holds no stream and no directory any more, and its
+// end, which is slow with namespaces to take down, is nobody's concern.
+func (l *launcher) leave(streams *sync.WaitGroup) {
+	l.drain(streams)
+	l.ends.Go(func() {
+		_ = l.cmd.Wait()
+		l.close()
+	})
+}
+
+// drain waits, but not for long, for the end of the streams.
+func (l *launcher) drain(streams *sync.WaitGroup) {
 	if l.out != nil {
 		late := time.Now().Add(pipeGrace)
 		_, _ = l.out.SetReadDeadline(late), l.errs.SetReadDeadline(late)
 	}
 	streams.Wait()
-	l.close()
-	return err
 }
 
 // close closes what this process has of the launcher.

@@ -230,7 +230,11 @@ func (l *launch) start(by *launcher) <-chan report {
 	streams := by.read(metered{l.meter, l.stdout}, metered{l.meter, l.stderr})
 	go func() {
 		told := l.listen(conn)
-		told.waited = by.wait(streams)
+		if told.ending == nil || by.out == nil {
+			told.waited = by.wait(streams)
+		} else {
+			by.leave(streams)
+		}
 		done <- told
 	}()
 	// A launcher that is gone is noticed by the other goroutine.
@@ -281,7 +285,7 @@ func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, e
 	}
 }
 
-// listen reads the launcher's notices to their end.
+// listen reads the launcher's notices to the last one, or to their end.
 func (l *launch) listen(r io.Reader) report {
 	var told report
 	for dec := json.NewDecoder(r); ; {
@@ -294,6 +298,7 @@ func (l *launch) listen(r io.Reader) report {
 			told.failure = n.Failure
 		case n.Ending != nil:
 			told.ending = n.Ending
+			return told
 		case n.Ready:
 			told.ready = true
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -28,6 +29,7 @@ type Runner struct {
 	user     string
 	places   places
 	pool     pool
+	ends     sync.WaitGroup // launchers that are on their way out
 }
 
 // New returns a Runner, having tried on this host what it will rely on: a
@@ -73,10 +75,11 @@ func New(cfg Config) (*Runner, error) {
 	return r, nil
 }
 
-// Close ends the launchers that stand ready. A call that comes later gets one of its
-// own.
+// Close ends the launchers that wait, and waits for those whose calls have ended. A
+// call that comes later gets one of its own.
 func (r *Runner) Close() error {
 	r.pool.close()
+	r.ends.Wait()
 	return nil
 }
 

@@ -123,6 +123,7 @@ func launcherStage() int {
 		return c.fail(stage, err)
 	}
 	go c.listen()
+	leave()
 	end := supervise(c, child, lease, o.Timeout, stop)
 	c.send(wire.Notice{Ending: &end})
 	return 0
@@ -135,6 +136,21 @@ func rehearse() {
 	var o wire.Order
 	_ = json.Unmarshal([]byte(`{"User":{},"Hidden":[],"Env":[],"Limits":{},"Op":{"Shell":{}}}`), &o)
 	_ = json.NewEncoder(io.Discard).Encode(wire.Notice{Ending: &wire.Ending{}})
+}
+
+// leave leaves the workspace and the streams to the command: when that and all that it
+// started are gone, nothing of the call is left but a process on its way out. Streams
+// that it cannot leave last as long as it does, and the worker waits for their end.
+func leave() {
+	_ = unix.Chdir("/")
+	null, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	for _, fd := range []int{1, 2} {
+		_ = unix.Dup3(null, fd, unix.O_CLOEXEC)
+	}
+	_ = unix.Close(null)
 }
 
 // dirs are the directories that an order grants.
