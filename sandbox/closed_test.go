@@ -4,6 +4,7 @@ package sandbox_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -315,5 +317,45 @@ func TestCloseRemovesTemp(t *testing.T) {
 	}
 	if _, err := os.Lstat(temp); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there: %v", temp, err)
+	}
+}
+
+// A launcher that hangs does not hold up its call for ever: it is killed when its
+// time is long over, and what the call did is unknown.
+func TestALauncherThatHangsIsKilled(t *testing.T) {
+	t.Parallel()
+	for _, tier := range here(t).tiers() {
+		t.Run(string(tier), func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			ws := openWorkspace(t, sandbox.Config{Best: tier}.WithGrace(time.Second), root)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := ws.Perform(t.Context(), session.WorkspaceWrite, sandbox.Op{Shell: &sandbox.Shell{
+					Command: "echo x >started; sleep 1000", Timeout: 2 * time.Second,
+				}}, nil)
+				ended <- err
+			}()
+			launcher := 0
+			eventually(t, "the command works", func() bool {
+				for _, pid := range alive(t, root) {
+					line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+					if err == nil && strings.HasPrefix(string(line), "entail-sandbox-launcher") {
+						launcher = pid
+					}
+				}
+				_, err := os.Lstat(filepath.Join(root, "started"))
+				return err == nil && launcher != 0
+			})
+			if err := syscall.Kill(launcher, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-ended; !errors.Is(err, sandbox.ErrLost) {
+				t.Errorf("got %v, want %v", err, sandbox.ErrLost)
+			}
+			for _, pid := range alive(t, root) {
+				_ = syscall.Kill(pid, syscall.SIGKILL) // as documented: nobody swept
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -93,6 +94,12 @@ func (c Config) WithNamelessLauncher() (Config, *os.File, error) {
 // WithBest makes the Runner try no stronger tier.
 func (c Config) WithBest(t session.Tier) Config {
 	c.Best = t
+	return c
+}
+
+// WithGrace is how long a launcher may take to end a call whose time is up.
+func (c Config) WithGrace(d time.Duration) Config {
+	c.grace = d
 	return c
 }
 

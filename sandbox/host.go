@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -95,6 +96,9 @@ func (r *Runner) probeNamespaces() (how namespaces, loopback bool, err error) {
 	return how, false, nil
 }
 
+// probeTime is for a call that takes some milliseconds, on a machine that is busy.
+const probeTime = 20 * time.Second
+
 // probeTree is the tree whose user the probe runs as.
 const probeTree session.ID = "probe"
 
@@ -127,7 +131,7 @@ func (r *Runner) try(h host, network session.Network) (err error) {
 		return fmt.Errorf("prepare probe: %w", err)
 	}
 	line := "exec 2>/dev/null; cat hidden/secret ../hidden/secret; : >../made; chmod 777 ../outside; : >inside"
-	res, err := ws.run(nil, nil, grant{session.WorkspaceWrite, network, policy.DefaultConfinement()}, Op{Shell: &Shell{Command: line}})
+	res, err := ws.run(nil, nil, grant{session.WorkspaceWrite, network, policy.DefaultConfinement()}, Op{Shell: &Shell{Command: line, Timeout: probeTime}})
 	if err != nil {
 		return err
 	}

@@ -25,9 +25,6 @@ const (
 	// pipeGrace bounds the wait for output after the launcher has ended. Only a
 	// danger-full-access call can have passed its pipe to a stranger.
 	pipeGrace = 2 * time.Second
-	// sweepGrace bounds the wait for a launcher that was told to end its call.
-	// Nothing but a process the kernel cannot kill makes it take long.
-	sweepGrace = 15 * time.Second
 )
 
 // grant is what a permit lets a call have.
@@ -125,9 +122,7 @@ func (w *Workspace) order(g grant, op Op) (wire.Order, error) {
 	if err != nil {
 		return o, err
 	}
-	if o.Hidden, err = resolveAll(append(others, w.hidden...)); err != nil {
-		return o, err
-	}
+	o.Hidden, o.Others = w.hidden, others
 	o.Namespaces = w.runner.host.spaces != noNamespaces
 	o.Loopback = g.network == session.NetworkLoopback
 	o.Sockets = g.network == session.NetworkAllow
@@ -202,13 +197,14 @@ type launch struct {
 	meter  *meter
 	stdout *snippet
 	stderr *snippet
-	given  []*os.File // the workspace and its temp directory
+	given  []*os.File    // the workspace and its temp directory
+	grace  time.Duration // beside the call's own time, for one that does not answer
 }
 
 func (w *Workspace) newLaunch(o *wire.Order, g grant) *launch {
 	l := &launch{order: o, mode: g.mode, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
 	l.meter = newMeter(g.terms.Limits.Output)
-	l.given = []*os.File{w.root, w.temp}
+	l.given, l.grace = []*os.File{w.root, w.temp}, w.runner.cfg.grace
 	return l
 }
 
@@ -237,7 +233,9 @@ func (l *launch) start(by *launcher) <-chan report {
 		}
 		done <- told
 	}()
-	// A launcher that is gone is noticed by the other goroutine.
+	// A launcher that is gone is noticed by the other goroutine, one that hangs by its
+	// time being up.
+	_ = conn.SetWriteDeadline(time.Now().Add(l.order.Timeout + l.grace))
 	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(int(l.given[0].Fd()), int(l.given[1].Fd())), nil); err == nil {
 		_ = json.NewEncoder(conn).Encode(l.order)
 	}
@@ -253,13 +251,16 @@ func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, e
 		renewed = lease.Renewed()
 	}
 	over := l.meter.over
-	var late <-chan time.Time
+	// A launcher ends its call in time by itself, unless it hangs.
+	ended, late := false, time.NewTimer(l.order.Timeout+l.grace)
+	defer late.Stop()
 	end := func() {
 		_ = conn.CloseWrite() // the launcher ends the call and still reports
 		renewed = nil
-		if late == nil {
-			late = time.After(sweepGrace)
+		if !ended {
+			late.Reset(l.grace)
 		}
+		ended = true
 	}
 	for {
 		select {
@@ -277,10 +278,10 @@ func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, e
 		case <-stop:
 			stop = nil
 			end()
-		case <-late:
+		case <-late.C:
 			_ = by.cmd.Process.Kill()
 			told := <-done
-			return told, fmt.Errorf("%w: a process of the call cannot be killed", ErrLost)
+			return told, fmt.Errorf("%w: it does not answer, or a process of the call cannot be killed", ErrLost)
 		}
 	}
 }

@@ -92,6 +92,9 @@ type Config struct {
 	launcher program
 	// maxABI, in tests, is the highest Landlock ABI to believe in; -1 none.
 	maxABI int
+	// grace is how long a launcher may take to end a call whose time is up. Set in
+	// tests alone.
+	grace time.Duration
 	// maxOutput and maxOutputs are how many bytes are kept of one output that is
 	// shown in part, and of all those of a Workspace. Set in tests alone.
 	maxOutput, maxOutputs int64
@@ -104,6 +107,10 @@ type program struct {
 }
 
 const (
+	// sweepGrace bounds the wait for a launcher or a helper that was to end its call.
+	// Nothing but a process that the kernel cannot kill, or a launcher that was stopped
+	// from outside, makes it take long.
+	sweepGrace       = 15 * time.Second
 	defaultOutputCap = 60 << 10
 	// An output up to this size can still be searched by the grep tool.
 	defaultMaxOutput  = 8 << 20
@@ -116,6 +123,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Best == "" {
 		c.Best = session.TierNamespaces
+	}
+	if c.grace <= 0 {
+		c.grace = sweepGrace
 	}
 	if c.OutputCap <= 0 {
 		c.OutputCap = defaultOutputCap

@@ -47,7 +47,11 @@ type Bounds struct {
 type Order struct {
 	Request
 
-	Serve      bool  // become a helper and do file operations; Op is not looked at
+	Serve bool // become a helper and do file operations; Op is not looked at
+	// Others are other trees' workspaces, which lie outside of this one: hidden by the
+	// rules alone, since there can be many.
+	Others []string
+
 	User       *User // as whom the call runs; nil as whom the launcher does
 	Namespaces bool  // the launcher has mounts, processes and IPC of its own
 	Loopback   bool  // and a network of its own, whose loopback interface is wanted

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unsafe"
 
@@ -113,7 +114,7 @@ func (r *ruleset) build(o *wire.Order, root, temp int) error {
 	if err := r.allowPath("/", unix.LANDLOCK_ACCESS_FS_READ_DIR); err != nil {
 		return err
 	}
-	return r.allowAround("/", append([]string{o.Temp}, o.Hidden...), filepath.Dir(o.Temp))
+	return r.allowAround("/", slices.Concat([]string{o.Temp}, o.Hidden, o.Others), filepath.Dir(o.Temp))
 }
 
 // allowSelf grants this program, which a helper executes anew. Rules are not about
