@@ -27,10 +27,10 @@ TIMED := cmd/entail chaos internal/scenario
 CONFINED := internal/confined
 
 # Many tests wait for time to pass, so more packages than processors run at once;
-# the two that take longest begin first.
+# the three that take longest begin first.
 test: ## run every test
 	$(GO) test -p 4 $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED) $(CONFINED)))$$' | \
-		awk '/\/(agent|stream)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }')
+		awk '/\/(agent|sandbox|stream)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }')
 	$(GO) test -p 1 $(TESTFLAGS) -skip '^TestChaosRaces' $(addprefix ./,$(TIMED))
 
 # What test leaves out, too; a -skip of TESTFLAGS comes in its place.
