@@ -164,7 +164,7 @@ END`},
 			python3 -c 'import socket; s = socket.socket(socket.AF_UNIX); s.bind("s"); s.listen()'`},
 		{name: "a terminal of its own", needs: []string{"python3"}, fails: withoutTerminals, line: `
 			python3 -c 'import os; os.openpty()'`},
-		{name: "unshare", needs: []string{"unshare"}, fails: withoutNamespaces, line: `unshare --mount true`},
+		{name: "unshare", needs: []string{"unshare"}, fails: withoutNamespaces, line: `unshare --user --mount true`},
 		{name: "strace of a child", needs: []string{"strace"}, line: `
 			echo x >f; strace -f -o trace -e trace=openat bash -c 'cat f'; grep '"f", O_RDONLY' trace`},
 		{name: "inotify", needs: []string{"inotifywait"}, line: `
