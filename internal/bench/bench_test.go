@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 // no time: that each named figure comes, with both sides measured.
 func TestEveryFigureIsMeasured(t *testing.T) {
 	t.Parallel()
-	const figures = 47
+	const figures = 48
 	names := map[string]bool{}
 	err := bench.RunScaled(t.Context(), 50, nil, func(f bench.Figure) {
 		names[f.Name] = true

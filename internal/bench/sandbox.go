@@ -41,7 +41,50 @@ func sandboxes(ctx context.Context, s scale, tell func(Figure)) (err error) {
 			return err
 		}
 	}
-	return nil
+	return reads(ctx, dir, s.of(1000), tell)
+}
+
+// reads measures a read of 4 KB by the confined helper, on the best tier of this host.
+func reads(ctx context.Context, dir string, n int, tell func(Figure)) (err error) {
+	const name, limit = "file read of 4 KB through the helper", 50 * time.Microsecond
+	permit, err := permitted()
+	if err != nil {
+		return err
+	}
+	runner, err := sandbox.New(sandbox.Config{})
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		tell(Figure{Name: name, Target: 1, N: n, Missing: err.Error()})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, runner.Close()) }()
+	root := filepath.Join(dir, "read")
+	if err := os.Mkdir(root, 0o700); err != nil {
+		return err
+	}
+	ws, err := runner.Workspace(root, permit.Session())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ws.Close()) }()
+	run := func(op sandbox.Op) error {
+		res, err := ws.Run(ctx, permit, op, nil)
+		if err == nil && res.Failed {
+			err = fmt.Errorf("the call failed: %s", res.Output)
+		}
+		return err
+	}
+	text := strings.Repeat("sixty-three bytes and the end of a line make sixty-four in all.\n", 64)
+	if err := run(sandbox.Op{Write: &sandbox.Write{Path: "f", Content: text}}); err != nil {
+		return err
+	}
+	f, err := timed(name, limit, n, func() error { return run(sandbox.Op{Read: &sandbox.Read{Path: "f"}}) })
+	if err == nil {
+		tell(f)
+	}
+	return err
 }
 
 // contender is one way to run a line.
