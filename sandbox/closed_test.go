@@ -4,10 +4,10 @@ package sandbox_test
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -338,9 +338,10 @@ func TestALauncherThatHangsIsKilled(t *testing.T) {
 			}()
 			launcher := 0
 			eventually(t, "the command works", func() bool {
-				for _, pid := range alive(t, root) {
-					line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-					if err == nil && strings.HasPrefix(string(line), "entail-sandbox-launcher") {
+				// It has left the workspace to what it started.
+				at := alive(t, root)
+				for _, pid := range children(t, os.Getpid()) {
+					if slices.ContainsFunc(at, func(p int) bool { return parent(p) == pid }) {
 						launcher = pid
 					}
 				}

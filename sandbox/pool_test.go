@@ -79,6 +79,19 @@ func children(t *testing.T, parent int) []int {
 	return found
 }
 
+// parent is a process's, or 0 if there is no such process any more.
+func parent(pid int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(data), ") ")
+	var state string
+	var parent int
+	_, _ = fmt.Sscan(rest, &state, &parent)
+	return parent
+}
+
 // A call is the same on a launcher that waited as on one of its own: what it may do,
 // what it sees, and what is told of it.
 func TestAWaitingLauncherIsLikeANewOne(t *testing.T) {
