@@ -121,6 +121,13 @@
 //   - open-files: descriptors of one process. One more is an error.
 //   - output: bytes of both streams together. One more ends the call; what came before
 //     is shown as ever. Streams of the caller's own are not counted.
+//   - processes: of the call, where this process may make cgroups below its own that
+//     count them: as root on most hosts, as anybody else where they were delegated,
+//     and in a container where they can be written. Threads count. One more is refused
+//     by the kernel, and ends the call within a tenth of a second. Elsewhere there is
+//     no such limit, which [Runner.Uncounted] and [Runner.Report] say. On version 2 of
+//     cgroups counting by threads is turned on in this process's own cgroup, and left
+//     on. A danger-full-access call as root can leave its cgroup.
 //
 // None is raised above what this process was started with. A command may lower them
 // further; only danger-full-access as root, with CAP_SYS_RESOURCE, may raise them.

@@ -60,7 +60,7 @@ func (w *Workspace) launchHelper(g grant, r wire.Request, lease Lease) (*helper,
 		Request: wire.Request{Bounds: r.Bounds, Cap: r.Cap}, Serve: true, User: w.as(g), MaxABI: w.runner.cfg.maxABI,
 		Namespaces: !r.Unconfined && w.runner.host.spaces != noNamespaces, Deadline: deadline(lease),
 	}
-	l := w.newLaunch(o, g)
+	l := w.newLaunch(o, g, nil)
 	by, err := w.runner.bear(w.runner.kindOf(o), &Streams{In: theirs, Err: l.stderr})
 	err = errors.Join(err, theirs.Close())
 	if err != nil {

@@ -30,6 +30,8 @@ func (l *launch) limit(end wire.Ending) session.Limit {
 		return session.LimitTime
 	case end.Cause == wire.CauseLease:
 		return session.LimitLease
+	case end.Cause == wire.CauseProcesses:
+		return session.LimitProcesses
 	case l.meter.passed(): // whether the launcher ended the call for it or the call was quicker
 		return session.LimitOutput
 	case end.Cause == "":

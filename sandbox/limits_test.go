@@ -282,3 +282,51 @@ func TestOutputIsLimitedByDefault(t *testing.T) {
 		t.Errorf("got limit %q and %d bytes", res.Limit, len(res.Output))
 	}
 }
+
+// counts reports whether this host counts processes, and says so where it does not.
+func counts(t *testing.T) bool {
+	t.Helper()
+	if err := runner(t, session.TierLandlock).Uncounted(); err != nil {
+		t.Logf("NOT RUN: %v", err)
+		return false
+	}
+	return true
+}
+
+// A bomb ends by the limit of processes, whether it has a process waiting for it or not, and
+// nothing is left of it. Without the limit as many are started and the call goes on.
+func TestProcessesEndACall(t *testing.T) {
+	t.Parallel()
+	const many = "for i in $(seq 100); do sleep 1000 & done"
+	for name, line := range map[string]string{
+		"waiting":     many + "; wait; echo never >never",
+		"at once":     many + " 2>/dev/null; exit 0",
+		"own session": "setsid sh -c '" + many + "; wait' & wait",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			everyFence(t, func(t *testing.T, ws *sandbox.Workspace, mode session.SandboxMode) {
+				t.Helper()
+				if !counts(t) {
+					return
+				}
+				res := performOn(t, ws, mode, limited(func(l *policy.Limits) { l.Processes = 32 }), shell(line))
+				if res.Limit != session.LimitProcesses || !res.Failed || res.TimedOut || res.Denied() || res.Swept > 32 {
+					t.Errorf("got %+v, want the limit of processes", res)
+				}
+				if _, err := os.Lstat(filepath.Join(ws.Root(), "never")); err == nil {
+					t.Error("it went on")
+				}
+				if left := alive(t, ws.Root()); len(left) > 0 {
+					t.Errorf("still alive: %v", left)
+				}
+				for _, enough := range []int64{0, 200} {
+					res = performOn(t, ws, mode, limited(func(l *policy.Limits) { l.Processes = enough }), shell(many))
+					if wantDone(t, res); res.Swept < 100 || res.Limit != "" {
+						t.Errorf("with a limit of %d: got %+v", enough, res)
+					}
+				}
+			})
+		})
+	}
+}

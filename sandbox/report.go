@@ -22,6 +22,9 @@ type Report struct {
 	UIDs     policy.UIDRange `json:"uids"`
 	// Loopback says whether a call can have a network of its own.
 	Loopback bool `json:"loopback"`
+	// Uncounted says why the processes of a call are not counted here, if they are not:
+	// confinement.limits.processes is not kept then.
+	Uncounted string `json:"uncounted,omitempty"`
 	// Unfit says why nothing is confined here, if nothing is.
 	Unfit string       `json:"unfit,omitempty"`
 	Tiers []TierReport `json:"tiers"` // from the strongest

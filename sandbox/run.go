@@ -162,9 +162,14 @@ func (w *Workspace) fence(g grant) fence {
 
 // launch has a launcher carry out an order: one that waits for it, or a new one.
 func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.Order, s *Streams) (Result, error) {
+	group, err := w.group(g, o)
+	if err != nil {
+		return Result{}, fmt.Errorf("%w: count its processes: %w", ErrNotStarted, err)
+	}
+	defer group.close()
 	if s == nil {
 		if ready := w.runner.pool.take(w.runner.kindOf(o)); ready != nil {
-			l := w.newLaunch(o, g)
+			l := w.newLaunch(o, g, group)
 			told, err := l.run(stop, lease, ready)
 			// One that was gone before it had begun anything is as if it had not been there.
 			if err != nil || !told.nothing() || stopped(stop) {
@@ -176,7 +181,7 @@ func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.O
 	if err != nil {
 		return Result{}, err
 	}
-	l := w.newLaunch(o, g)
+	l := w.newLaunch(o, g, group)
 	return l.result(l.run(stop, lease, fresh))
 }
 
@@ -197,14 +202,15 @@ type launch struct {
 	meter  *meter
 	stdout *snippet
 	stderr *snippet
-	given  []*os.File    // the workspace and its temp directory
+	given  []*os.File    // the workspace and its temp directory, and two files of its cgroup
 	grace  time.Duration // beside the call's own time, for one that does not answer
 }
 
-func (w *Workspace) newLaunch(o *wire.Order, g grant) *launch {
+func (w *Workspace) newLaunch(o *wire.Order, g grant, group *cgroup) *launch {
 	l := &launch{order: o, mode: g.mode, stdout: newSnippet(o.Cap, w.shelf), stderr: newSnippet(o.Cap, w.shelf)}
 	l.meter = newMeter(g.terms.Limits.Output)
-	l.given, l.grace = []*os.File{w.root, w.temp}, w.runner.cfg.grace
+	l.given = append([]*os.File{w.root, w.temp}, group.files()...)
+	l.grace = w.runner.cfg.grace
 	return l
 }
 
@@ -236,8 +242,9 @@ func (l *launch) start(by *launcher) <-chan report {
 	// A launcher that is gone is noticed by the other goroutine, one that hangs by its
 	// time being up.
 	_ = conn.SetWriteDeadline(time.Now().Add(l.order.Timeout + l.grace))
-	if _, _, err := conn.WriteMsgUnix([]byte{0}, unix.UnixRights(int(l.given[0].Fd()), int(l.given[1].Fd())), nil); err == nil {
+	if _, _, err := conn.WriteMsgUnix([]byte{0}, l.rights(), nil); err == nil {
 		_ = json.NewEncoder(conn).Encode(l.order)
+		_ = conn.SetWriteDeadline(time.Time{}) // renewals are short
 	}
 	return done
 }
@@ -284,6 +291,15 @@ func (l *launch) run(stop <-chan struct{}, lease Lease, by *launcher) (report, e
 			return told, fmt.Errorf("%w: it does not answer, or a process of the call cannot be killed", ErrLost)
 		}
 	}
+}
+
+// rights are the descriptors that go with the order.
+func (l *launch) rights() []byte {
+	var fds []int
+	for _, f := range l.given {
+		fds = append(fds, int(f.Fd()))
+	}
+	return unix.UnixRights(fds...)
 }
 
 // listen reads the launcher's notices to the last one, or to their end.

@@ -30,6 +30,9 @@ type Runner struct {
 	places   places
 	pool     pool
 	ends     sync.WaitGroup // launchers that are on their way out
+
+	groups    *cgroups // where processes of calls are counted, or nil
+	uncounted error    // why they are not
 }
 
 // New returns a Runner, having tried on this host what it will rely on: a
@@ -68,6 +71,7 @@ func New(cfg Config) (*Runner, error) {
 	}
 	r.pool.warm = cfg.Warm
 	r.pool.bear = func(k kind) (*launcher, error) { return r.bear(k, nil) }
+	r.groups, r.uncounted = r.probeCgroups()
 	if err := r.probe(); err != nil {
 		r.unfit = err
 		return r, fmt.Errorf("%w: %w", ErrUnavailable, err)

@@ -43,6 +43,9 @@ func (r *Runner) Report() Report {
 	if r.host.spaces != noNamespaces && !r.host.loopback {
 		rep.More = append(rep.More, adviceLoopback)
 	}
+	if r.uncounted != nil {
+		rep.Uncounted = r.uncounted.Error()
+	}
 	if r.launcher.path != "" {
 		rep.FullAccess = r.fullAccess()
 	}

@@ -1,8 +1,8 @@
 // Package wire is what a worker and the launchers that it starts say to each other.
 //
 // A launcher is born with a socket on [ControlFD]. The worker sends one byte, with
-// the descriptors of the workspace and of its temp directory, then one [Order] and
-// then [Renewal]s; the launcher answers with [Notice]s, all as JSON. A launcher can
+// the descriptors of the workspace and of its temp directory and, if the command has a
+// cgroup, two of that, then one [Order] and then [Renewal]s; the launcher answers with [Notice]s, all as JSON. A launcher can
 // so be born before it is known what for. Nothing of
 // it stands in an argument list or an environment. Both sides are built from one
 // source tree, so the messages have no version.
@@ -111,9 +111,10 @@ type Failure struct {
 
 // The causes of an ending that is not the command's own.
 const (
-	CauseTimeout = "timeout"
-	CauseLease   = "lease"
-	CauseStopped = "stopped"
+	CauseTimeout   = "timeout"
+	CauseLease     = "lease"
+	CauseStopped   = "stopped"
+	CauseProcesses = "processes"
 )
 
 // Ending is the launcher's last message: the command and all it started are

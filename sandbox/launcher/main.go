@@ -89,7 +89,7 @@ func launcherStage() int {
 		return 1
 	}
 	rehearse()
-	given, err := receive()
+	given, group, err := receive()
 	if err != nil {
 		return 1
 	}
@@ -118,13 +118,13 @@ func launcherStage() int {
 	if err != nil {
 		return c.fail(wire.StageConfine, err)
 	}
-	child, stage, err := start(c, &o, own)
+	child, stage, err := start(c, &o, own, group)
 	if err != nil {
 		return c.fail(stage, err)
 	}
 	go c.listen()
 	leave()
-	end := supervise(c, child, lease, o.Timeout, stop)
+	end := supervise(c, child, lease, o.Timeout, group, stop)
 	c.send(wire.Notice{Ending: &end})
 	return 0
 }
@@ -158,22 +158,26 @@ type dirs struct{ root, temp int }
 
 // receive waits for the first byte on the control socket and the descriptors that
 // come with it. They lead into the worker's mount namespace.
-func receive() (dirs, error) {
+func receive() (dirs, cgroup, error) {
 	var first [1]byte
-	rights := make([]byte, unix.CmsgSpace(2*4))
+	rights := make([]byte, unix.CmsgSpace(4*4))
 	n, m, _, _, err := unix.Recvmsg(wire.ControlFD, first[:], rights, unix.MSG_CMSG_CLOEXEC)
 	if err != nil || n != 1 {
-		return dirs{}, errors.Join(err, errNoOrder)
+		return dirs{}, cgroup{}, errors.Join(err, errNoOrder)
 	}
 	messages, err := unix.ParseSocketControlMessage(rights[:m])
 	if err != nil || len(messages) != 1 {
-		return dirs{}, errors.Join(err, errNoOrder)
+		return dirs{}, cgroup{}, errors.Join(err, errNoOrder)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 2 {
-		return dirs{}, errors.Join(err, errNoOrder)
+	if err != nil || len(fds) != 2 && len(fds) != 4 {
+		return dirs{}, cgroup{}, errors.Join(err, errNoOrder)
 	}
-	return dirs{root: fds[0], temp: fds[1]}, nil
+	given := dirs{root: fds[0], temp: fds[1]}
+	if len(fds) == 2 {
+		return given, cgroup{}, nil
+	}
+	return given, cgroup{there: true, enter: fds[2], events: fds[3]}, nil
 }
 
 // errNoOrder says that the worker is gone or is no worker.
@@ -269,7 +273,7 @@ func reopen(old int, path string) (int, error) {
 // start confines and starts the command. Confinement and fork happen on one
 // fresh thread; the child inherits that thread's restrictions at fork, so there
 // is no moment in which it runs without them.
-func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error) {
+func start(c *control, o *wire.Order, d dirs, group cgroup) (pid int, stage string, err error) {
 	path, argv, err := called(o)
 	if err != nil {
 		return 0, wire.StageExec, err
@@ -279,7 +283,7 @@ func start(c *control, o *wire.Order, d dirs) (pid int, stage string, err error)
 	}
 	attr := syscall.ProcAttr{Env: o.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
 	onFreshThread(func() {
-		if stage, err = wire.StageConfine, restrict(o, d); err != nil {
+		if stage, err = wire.StageConfine, errors.Join(group.join(), restrict(o, d)); err != nil {
 			return
 		}
 		if o.Deadline != 0 && wire.BootTime() >= o.Deadline {

@@ -55,9 +55,11 @@ func (r *reaper) run() {
 
 // supervise waits for the command to end, or ends it, and then ends everything
 // it started.
-func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop <-chan os.Signal) wire.Ending {
+func supervise(c *control, child int, lease *alarm, timeout time.Duration, group cgroup, stop <-chan os.Signal) wire.Ending {
 	r := &reaper{child: child, exited: make(chan exit, 1), gone: make(chan struct{})}
 	go r.run()
+	crowded := make(chan struct{})
+	go group.watch(crowded)
 	clock := time.NewTimer(timeout)
 	defer clock.Stop()
 	var end wire.Ending
@@ -74,11 +76,16 @@ func supervise(c *control, child int, lease *alarm, timeout time.Duration, stop 
 			if waiting = !lease.over(); !waiting {
 				end.Cause = wire.CauseLease
 			}
+		case <-crowded:
+			end.Cause = wire.CauseProcesses
 		case <-clock.C:
 			end.Cause = wire.CauseTimeout
 		case <-stop:
 			end.Cause = wire.CauseStopped
 		}
+	}
+	if end.Cause == "" && group.crowded() { // the command was quicker than the news
+		end.Cause = wire.CauseProcesses
 	}
 	end.Swept = r.sweep()
 	e := <-r.exited
