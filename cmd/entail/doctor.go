@@ -168,6 +168,11 @@ func (a *app) diagnosisText(d diagnosis) {
 	a.fenceText("a workspace that belongs to its tree", h.Own)
 	a.fenceText("any other workspace", h.Other)
 	a.printer.line("network loopback   %s", yesNo(h.Loopback))
+	if h.Uncounted == "" {
+		a.printer.line("processes counted  yes")
+	} else {
+		a.printer.line("processes counted  no, and confinement.limits.processes is not kept: %s", h.Uncounted)
+	}
 	if h.Switches {
 		a.printer.line("users of trees     %d to %d", h.UIDs.First, uint64(h.UIDs.First)+uint64(h.UIDs.Count)-1)
 	} else {
