@@ -79,7 +79,7 @@ func restrict(o *wire.Order, d dirs) error {
 	if err := rules.enforce(); err != nil {
 		return err
 	}
-	return filter(!o.MayWrite, o.Sockets || o.Loopback).install()
+	return filter(!o.MayWrite, o.Sockets || o.Loopback, o.Serve).install()
 }
 
 // become makes the calling thread the user, in no other group, for good. The

@@ -72,7 +72,7 @@ func (p *program) onCall(nr uint32, body program) {
 
 // filter builds the program that every confined call runs under. What it names
 // fails; all else is left to Landlock and to the ordinary rights.
-func filter(readOnly, sockets bool) program {
+func filter(readOnly, sockets, helper bool) program {
 	var p program
 	p.load(offArch)
 	p.jump(jeq, auditArch, 1, 0)
@@ -92,6 +92,11 @@ func filter(readOnly, sockets bool) program {
 	} else {
 		p.onCall(unix.SYS_SOCKET, noSocket())
 	}
+	if !helper { // a helper is this process, and signals its own threads
+		for _, nr := range signalCalls() {
+			p.onCall(nr, notMe())
+		}
+	}
 	p.onCall(unix.SYS_CLONE, failIfSet(offArg0, namespaceFlags))
 	p.onCall(unix.SYS_UNSHARE, failIfSet(offArg0, namespaceFlags))
 	p.onCall(unix.SYS_PRLIMIT64, failUnlessZero(offArg0))
@@ -101,6 +106,24 @@ func filter(readOnly, sockets bool) program {
 	if sysOpen, there := archOpen(); there {
 		p.onCall(sysOpen, failIfTruncated(offArg1))
 	}
+	p.allow()
+	return p
+}
+
+// signalCalls are the calls that name whom they signal first.
+func signalCalls() []uint32 {
+	return []uint32{
+		unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_PIDFD_OPEN, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
+	}
+}
+
+// notMe refuses what is aimed at this process or at the calling thread. For a moment
+// that thread lives on beside the command, behind the same fence, and Landlock lets
+// those who share one signal each other.
+func notMe() program {
+	var p program
+	p.load(offArg0)
+	p.deny(unix.EPERM, uint32(unix.Getpid()), uint32(unix.Gettid())) //nolint:gosec // numbers of processes are positive
 	p.allow()
 	return p
 }
