@@ -174,11 +174,7 @@ func (r *Runner) reach(f *FullAccess) (err error) {
 	}
 	cfg := r.cfg
 	cfg.Hidden = nil
-	tree := probeTree
-	if f.As == policy.AsWorker {
-		tree = "" // in a workspace of its own a tree's calls are never the worker's
-	}
-	ws, err := (&Runner{cfg: cfg, launcher: r.launcher, host: r.host, user: r.user}).Workspace(root, tree)
+	ws, err := (&Runner{cfg: cfg, launcher: r.launcher, host: r.host, user: r.user}).Workspace(root, probeTree)
 	if err != nil {
 		return err
 	}

@@ -19,23 +19,27 @@ import (
 
 const traceArg = "trace-parent"
 
-// traceParent tries to trace every thread of its parent, and says which it could.
+// traceParent tries to signal and to trace every thread of its parent, and says how
+// many it could.
 func traceParent() int {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", os.Getppid()))
 	if err != nil {
 		return complain(err)
 	}
-	traced := 0
+	signaled, traced := 0, 0
 	for _, e := range entries {
 		tid, err := strconv.Atoi(e.Name())
 		if err != nil {
 			return complain(err)
 		}
+		if unix.Tgkill(os.Getppid(), tid, unix.SIGCONT) == nil {
+			signaled++
+		}
 		if unix.PtraceSeize(tid) == nil {
 			traced++
 		}
 	}
-	fmt.Fprintf(os.Stdout, "threads %d, traced %d\n", len(entries), traced)
+	fmt.Fprintf(os.Stdout, "threads %d, signaled %d, traced %d\n", len(entries), signaled, traced)
 	return 0
 }
 
@@ -52,11 +56,11 @@ func buildLauncher(t *testing.T, tags string) string {
 }
 
 // The thread that confined itself is no way into the launcher, in whichever tier,
-// however long it lives on beside the command. Without its rule (mutate_trace) it is,
-// but where it has become another user.
+// however long it lives on beside the command. Without their rules it can be signaled
+// (mutate_signal), and traced (mutate_trace) but where it has become another user.
 func TestTheLauncherCannotBeTraced(t *testing.T) {
 	t.Parallel()
-	for tags, mutated := range map[string]bool{"linger": false, "linger,mutate_trace": true} {
+	for _, tags := range []string{"linger", "linger,mutate_trace", "linger,mutate_signal"} {
 		launcher := buildLauncher(t, tags)
 		for _, tier := range here(t).tiers() {
 			t.Run(tags+" "+string(tier), func(t *testing.T) {
@@ -77,7 +81,10 @@ func TestTheLauncherCannotBeTraced(t *testing.T) {
 				if !strings.Contains(res.Output, "threads ") {
 					t.Fatalf("the attack did not run: %+v", res)
 				}
-				want := mutated && tier != session.TierUID
+				if got, want := !strings.Contains(res.Output, "signaled 0"), strings.Contains(tags, "mutate_signal"); got != want {
+					t.Errorf("signaled: %t, want %t: %s", got, want, res.Output)
+				}
+				want := strings.Contains(tags, "mutate_trace") && tier != session.TierUID
 				if got := !strings.Contains(res.Output, "traced 0"); got != want {
 					t.Errorf("traced: %t, want %t: %s", got, want, res.Output)
 				}

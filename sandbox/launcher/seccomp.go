@@ -110,13 +110,6 @@ func filter(readOnly, sockets, helper bool) program {
 	return p
 }
 
-// signalCalls are the calls that name whom they signal first.
-func signalCalls() []uint32 {
-	return []uint32{
-		unix.SYS_KILL, unix.SYS_TKILL, unix.SYS_TGKILL, unix.SYS_PIDFD_OPEN, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_RT_TGSIGQUEUEINFO,
-	}
-}
-
 // notMe refuses what is aimed at this process or at the calling thread. For a moment
 // that thread lives on beside the command, behind the same fence, and Landlock lets
 // those who share one signal each other.
