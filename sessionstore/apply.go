@@ -20,6 +20,19 @@ import (
 //
 // What Apply returned is visible at once and durable after the next sync.
 func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) error {
+	return s.apply(partition, incarnation, decode(raws))
+}
+
+// decode reads records, each on its own.
+func decode(raws []session.Raw) []session.Decoded {
+	out := make([]session.Decoded, len(raws))
+	for i, raw := range raws {
+		out[i] = session.Decode(raw)
+	}
+	return out
+}
+
+func (s *Store) apply(partition int, incarnation string, records []session.Decoded) error {
 	if err := s.enter(); err != nil {
 		return err
 	}
@@ -30,16 +43,16 @@ func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) err
 	}
 	p.applying.Lock()
 	defer p.applying.Unlock()
-	raws, err = s.following(p, incarnation, raws)
-	if err != nil || len(raws) == 0 {
+	records, err = s.following(p, incarnation, records)
+	if err != nil || len(records) == 0 {
 		return err
 	}
-	last := raws[len(raws)-1]
+	first, last := records[0].Raw, records[len(records)-1].Raw
 	mark := Watermark{Incarnation: incarnation, Seq: last.StreamSeq, Hash: recordHash(last)}
 
-	b := s.newBatch(partition, raws)
-	if err := b.commit(p, raws, mark); err != nil {
-		return fmt.Errorf("apply records %d to %d of partition %d: %w", raws[0].StreamSeq, mark.Seq, partition, err)
+	b := s.newBatch(partition, records)
+	if err := b.commit(p, records, mark); err != nil {
+		return fmt.Errorf("apply records %d to %d of partition %d: %w", first.StreamSeq, mark.Seq, partition, err)
 	}
 	for _, w := range b.touched {
 		s.cache.put(w.row)
@@ -51,7 +64,7 @@ func (s *Store) Apply(partition int, incarnation string, raws []session.Raw) err
 }
 
 // following returns the records behind the watermark, which are contiguous.
-func (s *Store) following(p *partition, incarnation string, raws []session.Raw) ([]session.Raw, error) {
+func (s *Store) following(p *partition, incarnation string, records []session.Decoded) ([]session.Decoded, error) {
 	mark, known, lost := p.watermark()
 	if lost != nil {
 		return nil, lost
@@ -59,20 +72,20 @@ func (s *Store) following(p *partition, incarnation string, raws []session.Raw) 
 	if known && incarnation != mark.Incarnation {
 		return nil, p.lose(s.cfg.Logger, "the stream is %q, mirrored is %q", incarnation, mark.Incarnation)
 	}
-	for len(raws) > 0 && raws[0].StreamSeq <= mark.Seq {
-		if raws[0].StreamSeq == mark.Seq && recordHash(raws[0]) != mark.Hash {
+	for len(records) > 0 && records[0].Raw.StreamSeq <= mark.Seq {
+		if raw := records[0].Raw; raw.StreamSeq == mark.Seq && recordHash(raw) != mark.Hash {
 			return nil, p.lose(s.cfg.Logger, "record %d is another one than was mirrored", mark.Seq)
 		}
-		raws = raws[1:]
+		records = records[1:]
 	}
 	want := mark.Seq
-	for _, raw := range raws {
+	for _, d := range records {
 		want++
-		if raw.StreamSeq != want || raw.Hole {
-			return nil, p.lose(s.cfg.Logger, "record %d should follow, %d did (hole %v)", want, raw.StreamSeq, raw.Hole)
+		if d.Raw.StreamSeq != want || d.Raw.Hole {
+			return nil, p.lose(s.cfg.Logger, "record %d should follow, %d did (hole %v)", want, d.Raw.StreamSeq, d.Raw.Hole)
 		}
 	}
-	return raws, nil
+	return records, nil
 }
 
 // batch is one Apply in progress. It sees its own writes.
@@ -101,10 +114,10 @@ type work struct {
 // around is more than what is usually written with a record's body, in bytes.
 const around = 1 << 10
 
-func (s *Store) newBatch(partition int, raws []session.Raw) *batch {
+func (s *Store) newBatch(partition int, records []session.Decoded) *batch {
 	size := 0
-	for _, raw := range raws {
-		size += around + len(raw.Body)
+	for _, d := range records {
+		size += around + len(d.Raw.Body)
 	}
 	return &batch{
 		s: s, b: s.db.NewIndexedBatchWithSize(size), partition: partition,
@@ -164,11 +177,11 @@ func (b *batch) close() error {
 	return err
 }
 
-func (b *batch) commit(p *partition, raws []session.Raw, mark Watermark) error {
-	err := b.fill(raws, mark)
+func (b *batch) commit(p *partition, records []session.Decoded, mark Watermark) error {
+	err := b.fill(records, mark)
 	journal := p.journal
 	if err == nil {
-		journal, err = p.journal.write(b.b, p.n, raws[0].StreamSeq-1, mark.Seq)
+		journal, err = p.journal.write(b.b, p.n, records[0].Raw.StreamSeq-1, mark.Seq)
 	}
 	if err == nil {
 		err = b.s.trees.commit(b.added, func() error { return b.b.Commit(pebble.NoSync) })
@@ -182,9 +195,9 @@ func (b *batch) commit(p *partition, raws []session.Raw, mark Watermark) error {
 	return err
 }
 
-func (b *batch) fill(raws []session.Raw, mark Watermark) error {
-	for _, raw := range raws {
-		if err := b.add(raw); err != nil {
+func (b *batch) fill(records []session.Decoded, mark Watermark) error {
+	for _, d := range records {
+		if err := b.add(d); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,8 @@ import (
 // session judge it and, for a genesis, starts the session that it names. The
 // child judges only its own section: what its parent's chain says of the record
 // is the parent's trouble (SPEC 3.1).
-func (b *batch) add(raw session.Raw) error {
+func (b *batch) add(d session.Decoded) error {
+	raw := d.Raw
 	b.value = appendRaw(b.value[:0], raw)
 	if err := b.place(raw.Address); err != nil {
 		b.alarms = append(b.alarms, session.Alarm{Session: raw.Address.Session, StreamSeq: raw.StreamSeq, Reason: err})
@@ -30,7 +31,6 @@ func (b *batch) add(raw session.Raw) error {
 	if err != nil {
 		return err
 	}
-	d := session.Decode(raw)
 	switch {
 	case w != nil:
 		err = b.judge(w, d)

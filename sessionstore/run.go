@@ -101,14 +101,16 @@ func (s *Store) follow(ctx context.Context, f Feed, p *partition) (moved bool, e
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return s.watch(ctx, f, p) })
 	g.Go(func() error {
-		var applied error
+		in := newIntake(func(records []session.Decoded) error { return s.apply(p.n, incarnation, records) })
 		err := f.Follow(ctx, p.n, from.Seq, func(raws []session.Raw) error {
-			if applied = s.Apply(p.n, incarnation, raws); applied == nil && len(raws) < fewRecords {
+			few := len(raws) < fewRecords
+			err := in.take(decode(raws), few)
+			if err == nil && few {
 				p.gather(ctx, s.cfg.Gather)
 			}
-			return applied
+			return err
 		})
-		if applied != nil {
+		if applied := in.close(); applied != nil {
 			return &ownError{applied}
 		}
 		switch {
