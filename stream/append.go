@@ -79,7 +79,7 @@ func (l *Log) settle(ctx context.Context, v Viewer, space session.ID, group []*w
 		if len(m.members) == 0 {
 			return m.left
 		}
-		done, err := l.write(ctx, v, space, view, record(view, m.section, m.epoch, l.cfg.Writer))
+		done, err := l.write(ctx, v, space, &view, record(view, m.section, m.epoch, l.cfg.Writer))
 		done.State = m.state
 		if !errors.Is(err, session.ErrConflict) {
 			m.settle(space, done, err)
@@ -106,7 +106,7 @@ func (l *Log) bear(ctx context.Context, v Viewer, space session.ID, w *waiting) 
 		if err != nil {
 			return fail([]*waiting{w}, space, err)
 		}
-		done, err := l.write(ctx, v, space, view, r)
+		done, err := l.write(ctx, v, space, &view, r)
 		switch {
 		case errors.Is(err, session.ErrConflict) && !w.change.Once:
 			continue
@@ -188,16 +188,16 @@ func (l *Log) unborn(ctx context.Context, space session.ID) (session.View, error
 }
 
 // write publishes a record at the tail of the view it was composed on.
-func (l *Log) write(ctx context.Context, v Viewer, space session.ID, view session.View, r session.Record) (Done, error) {
-	p, err := newPublication(space, &view, r)
+func (l *Log) write(ctx context.Context, v Viewer, space session.ID, view *session.View, r session.Record) (Done, error) {
+	p, err := newPublication(space, view.Tail, r)
 	if err != nil {
 		return Done{}, err
 	}
 	server := l.nc.ConnectedServerId()
-	if err := l.believe(ctx, space, view, server); err != nil {
+	if err := l.believe(ctx, space, *view, server); err != nil {
 		return Done{}, err
 	}
-	seq, err := l.publish(ctx, v, p)
+	seq, err := l.publish(ctx, v, view, p)
 	if err != nil {
 		return Done{}, err
 	}

@@ -147,16 +147,15 @@ func classify(api *jetstream.APIError) answer {
 }
 
 // publication is a record on its way: the message, the session whose tail it moves
-// and the view it was composed on, whose tail it expects. It never changes, however
-// often it is sent.
+// and the tail that it expects there. It never changes, however often it is sent.
 type publication struct {
 	msg    *nats.Msg
 	space  session.ID
-	view   *session.View
+	tail   uint64
 	record session.Record
 }
 
-func newPublication(space session.ID, view *session.View, r session.Record) (publication, error) {
+func newPublication(space session.ID, tail uint64, r session.Record) (publication, error) {
 	// The most that a record has, with the two of its expectation. Eight fit into
 	// the smallest map.
 	headers := 8
@@ -173,13 +172,13 @@ func newPublication(space session.ID, view *session.View, r session.Record) (pub
 	if m.Data, err = r.Encode(set); err != nil {
 		return publication{}, err
 	}
-	expect(set, space, view.Tail)
-	return publication{msg: m, space: space, view: view, record: r}, nil
+	expect(set, space, tail)
+	return publication{msg: m, space: space, tail: tail, record: r}, nil
 }
 
-// publish sends p until its outcome is known. Between tries nothing of it
+// publish sends p, which was composed on view, until its outcome is known. Between tries nothing of it
 // changes, so that however many arrive, one at most is stored.
-func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, error) {
+func (l *Log) publish(ctx context.Context, v Viewer, view *session.View, p publication) (uint64, error) {
 	seen := l.tails.seen(p.space)
 	var (
 		doubt  error // of the first try that was not settled
@@ -188,7 +187,7 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 		behind lag
 	)
 	for {
-		a := l.send(ctx, p, doubt != nil, more.until)
+		a := l.send(ctx, view, p, doubt != nil, more.until)
 		switch {
 		case a.outcome == stored:
 			l.tails.note(p.space, a.seq)
@@ -198,28 +197,28 @@ func (l *Log) publish(ctx context.Context, v Viewer, p publication) (uint64, err
 				continue
 			}
 			if ctx.Err() != nil {
-				return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, unknown(l.nc, context.Cause(ctx)))
+				return 0, fmt.Errorf("append %s after %d: %w", p.space, p.tail, unknown(l.nc, context.Cause(ctx)))
 			}
 			return 0, l.doubted(doubt, lossOf(p.space, moves(p.record).Seq, seen, a.seq))
 		case a.outcome == moved:
 			l.tails.note(p.space, a.seq)
 			return l.moved(ctx, v, p, a.seq, doubt)
 		case errors.Is(a.err, session.ErrLoss):
-			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, l.doubted(doubt, a.err))
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.tail, l.doubted(doubt, a.err))
 		case a.outcome == refused && doubt == nil:
-			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, a.err)
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.tail, a.err)
 		case a.outcome == busy && doubt == nil:
 			if rivals.wait(ctx) {
 				continue
 			}
-			return 0, &session.ConflictError{Session: p.space, Want: p.view.Tail}
+			return 0, &session.ConflictError{Session: p.space, Want: p.tail}
 		}
 		// Not settled. After that no refusal says anything of the first try.
 		if doubt == nil {
 			doubt, more = a.err, l.again()
 		}
 		if !more.wait(ctx) {
-			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, unknown(l.nc, doubt))
+			return 0, fmt.Errorf("append %s after %d: %w", p.space, p.tail, unknown(l.nc, doubt))
 		}
 	}
 }
@@ -236,13 +235,13 @@ func (l *Log) doubted(doubt, err error) error {
 // send is try. A record that may be stored already goes to whoever leads by now, who
 // may have lost what it held: the view is believed anew first, until a moment. At
 // tail 0 the record itself may be what stands there.
-func (l *Log) send(ctx context.Context, p publication, resent bool, until time.Time) answer {
-	if !resent || p.view.Tail == 0 || !believesAgain {
+func (l *Log) send(ctx context.Context, view *session.View, p publication, resent bool, until time.Time) answer {
+	if !resent || p.tail == 0 || !believesAgain {
 		return l.try(ctx, p.msg)
 	}
 	believing, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	err := l.believe(believing, p.space, *p.view, l.nc.ConnectedServerId())
+	err := l.believe(believing, p.space, *view, l.nc.ConnectedServerId())
 	if conflict, ok := errors.AsType[*session.ConflictError](err); ok {
 		return answer{outcome: moved, seq: max(conflict.Tail, l.tails.seen(p.space))}
 	}
@@ -257,7 +256,7 @@ func (l *Log) send(ctx context.Context, p publication, resent bool, until time.T
 // tail: then it is the first valid record after the expected tail, and the view
 // says so.
 func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, doubt error) (uint64, error) {
-	conflict := &session.ConflictError{Session: p.space, Want: p.view.Tail, Tail: tail}
+	conflict := &session.ConflictError{Session: p.space, Want: p.tail, Tail: tail}
 	if doubt == nil {
 		return 0, conflict
 	}
@@ -266,7 +265,7 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 		return 0, conflict
 	}
 	if err != nil {
-		return 0, fmt.Errorf("append %s after %d: %w", p.space, p.view.Tail, unknown(l.nc, errors.Join(doubt, err)))
+		return 0, fmt.Errorf("append %s after %d: %w", p.space, p.tail, unknown(l.nc, errors.Join(doubt, err)))
 	}
 	own := moves(p.record)
 	if link, ok := view.Link(own.Next() - 1); !ok || link != own.After {
@@ -274,7 +273,7 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 	}
 	seq, err := l.stands(ctx, p)
 	if err != nil {
-		return 0, fmt.Errorf("append %s after %d: written, but not found: %w", p.space, p.view.Tail, unknown(l.nc, err))
+		return 0, fmt.Errorf("append %s after %d: written, but not found: %w", p.space, p.tail, unknown(l.nc, err))
 	}
 	return seq, nil
 }
@@ -283,7 +282,7 @@ func (l *Log) moved(ctx context.Context, v Viewer, p publication, tail uint64, d
 // expected. A read that does not find it proves nothing, so it is repeated.
 func (l *Log) stands(ctx context.Context, p publication) (uint64, error) {
 	for more := l.again(); ; {
-		raw, err := l.leader(ctx, p.space.Partition(), getRequest{Seq: p.view.Tail + 1, NextFor: TailFilter(p.space)})
+		raw, err := l.leader(ctx, p.space.Partition(), getRequest{Seq: p.tail + 1, NextFor: TailFilter(p.space)})
 		if err == nil && raw.Headers[session.HeaderLinkName] == p.msg.Header[session.HeaderLinkName][0] {
 			return raw.StreamSeq, nil
 		}
