@@ -23,6 +23,7 @@ type driver struct {
 	rep    *Replica
 	log    *slog.Logger
 	poked  chan struct{} // sent by the worker
+	abort  context.CancelCauseFunc
 
 	beat    *beat // of the claim it holds
 	epoch   uint64
@@ -45,10 +46,12 @@ var (
 	errBusy     = errors.New("another driver is alive")
 	errLost     = errors.New("the session was claimed by another driver")
 	errDraining = errors.New("the worker is stopping")
-	errAborted  = errors.New("the worker has stopped")
 	errStopped  = errors.New("the turn was stopped")
 	errLease    = errors.New("the lease is over")
 )
+
+// ErrAborted says that a worker was told to end what runs, wherever it is.
+var ErrAborted = errors.New("the worker was aborted: what ran was ended where it was")
 
 // drive drives the session until there is nothing to do for anybody. An error
 // says why it was left earlier.
@@ -65,11 +68,13 @@ func (d *driver) drive(ctx context.Context) (err error) {
 			return err
 		}
 		record, next, err := Plan(f)
-		switch {
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("drive %s: %w", d.id, err)
-		case d.worker.draining() && (len(record) > 0 || next.Kind != Idle):
-			return errDraining
+		}
+		if err := d.worker.shift.stays(record, next); err != nil {
+			return err
+		}
+		switch {
 		case len(record) > 0:
 			err = d.write(ctx, f, record)
 		case next.Kind == Idle:

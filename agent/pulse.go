@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,14 +18,14 @@ import (
 )
 
 // pulse is a worker's sign of life: it lists the claims that loops drive, renews
-// the list, and reads the settings each time. A claim is alive as long as it is
+// the list, and reads the settings and the worker's orders each time. A claim is alive as long as it is
 // listed, and a default may be used as long as its last read is younger than the
 // lease (SPEC 2.1).
 type pulse struct {
-	log         *stream.Log
-	worker      string
-	incarnation string
-	lease       time.Duration
+	log    *stream.Log
+	worker string
+	lease  time.Duration
+	logger *slog.Logger
 
 	renewing sync.Mutex    // one renewal at a time
 	put      time.Duration // boot time of the last listing; guarded by renewing
@@ -37,6 +38,9 @@ type pulse struct {
 	read       atomic.Int64      // boot time of the last confirmed read
 
 	waits waits
+	shift *shift
+	self  client.Alive  // what never changes
+	now   chan struct{} // sent by hurry, never closed
 
 	mu    sync.Mutex
 	beats map[*beat]struct{} // guarded by mu
@@ -54,8 +58,24 @@ type beat struct {
 	watchers map[chan struct{}]struct{}
 }
 
-func newPulse(cfg Config) *pulse {
-	return &pulse{log: cfg.Log, worker: cfg.Name, incarnation: cfg.Incarnation, lease: cfg.Lease, beats: map[*beat]struct{}{}}
+func newPulse(cfg Config, s *shift) *pulse {
+	p := &pulse{
+		log: cfg.Log, logger: cfg.Logger, worker: cfg.Name, lease: cfg.Lease, beats: map[*beat]struct{}{}, shift: s, now: make(chan struct{}, 1),
+		self: client.Alive{
+			Worker: cfg.Name, Incarnation: cfg.Incarnation, Lease: policy.Duration(cfg.Lease),
+			Version: cfg.Version, Since: time.Now().UnixMilli(), Concurrency: cfg.Concurrency,
+		},
+	}
+	if cfg.Runner != nil {
+		own := cfg.Runner.Own()
+		p.self.Tier = own.Tier
+		for _, m := range own.Modes {
+			if p.self.Enforcement == "" || m.Enforcement == session.EnforcedPartly {
+				p.self.Enforcement = m.Enforcement
+			}
+		}
+	}
+	return p
 }
 
 // run renews until ctx ends. A renewal that fails is the next one's to make good;
@@ -68,10 +88,19 @@ func (p *pulse) run(ctx context.Context, report func(error)) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
+		case <-p.now:
 		}
 		if err := p.renew(ctx); err != nil && ctx.Err() == nil {
 			report(err)
 		}
+	}
+}
+
+// hurry has the list renewed now.
+func (p *pulse) hurry() {
+	select {
+	case p.now <- struct{}{}:
+	default:
 	}
 }
 
@@ -100,6 +129,9 @@ func (p *pulse) renew(ctx context.Context) error {
 	now := sandbox.BootTime() // a moment before the read
 	revision, err := p.load(ctx)
 	if err != nil {
+		return err
+	}
+	if err := p.orders(ctx); err != nil {
 		return err
 	}
 	listed, err := p.say(ctx, now, revision)
@@ -155,14 +187,26 @@ func (p *pulse) load(ctx context.Context) (uint64, error) {
 	return revision, nil
 }
 
+// orders reads what was ordered of the worker, which obeys before it says so.
+func (p *pulse) orders(ctx context.Context) error {
+	value, revision, err := p.log.Orders(p.worker).Load(ctx)
+	if err != nil {
+		return err
+	}
+	o, err := client.ReadOrder(value)
+	if p.shift.obey(o, revision) {
+		p.logger.Warn("the worker has new orders", slog.String("state", string(o.State)), slog.String("reason", o.Reason), slog.Any("error", err))
+	}
+	return nil
+}
+
 // list names the claims whose loops make progress.
 func (p *pulse) list(now time.Duration) ([]*beat, client.Alive) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	alive := client.Alive{
-		Worker: p.worker, Incarnation: p.incarnation, Lease: policy.Duration(p.lease),
-		Claims: []client.AliveClaim{}, Waits: p.waits.list(time.Now()),
-	}
+	alive := p.self
+	alive.Claims, alive.Waits = []client.AliveClaim{}, p.waits.list(time.Now())
+	p.shift.say(&alive)
 	var listed []*beat
 	for b := range p.beats {
 		if now < b.limit {

@@ -34,7 +34,7 @@ func newSigns(t *testing.T) *signs {
 	}
 	s.must(logOf(broker.Provisioner, "provisioner").Provision(t.Context(), stream.ProvisionConfig{AckWait: lease}))
 	s.log = logOf(broker.Coordinator, "coordinator")
-	s.pulse = newPulse(Config{Name: "w1", Incarnation: "i1", Lease: lease, Log: logOf(broker.Worker, "w1")})
+	s.pulse = newPulse(Config{Name: "w1", Incarnation: "i1", Lease: lease, Log: logOf(broker.Worker, "w1")}, newShift(0, nil))
 	return s
 }
 

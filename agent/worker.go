@@ -30,8 +30,15 @@ type Config struct {
 	Partitions int
 	// Lease is how long a claim outlives the last sign of life. Default 30 s.
 	Lease time.Duration
-	// Grace is how long a stopping worker lets what runs finish. Default 10 s.
+	// Drain is how long turns go on at a worker that is asked to stop. Default none.
+	Drain time.Duration
+	// Grace is how long after that what runs may take to a point where its turn can
+	// be handed over; then it is ended where it is. Default 10 s.
 	Grace time.Duration
+	// Abort, closed, ends what runs at once. Default never.
+	Abort <-chan struct{}
+	// Version is the build's, for people.
+	Version string
 	// Log is the deployment's logs. Required.
 	Log *stream.Log
 	// Client reaches a coordinator as this worker. Required.
@@ -74,8 +81,8 @@ func (c Config) Validate() error {
 	switch {
 	case c.Name == "" || c.Incarnation == "" || strings.ContainsAny(c.Name+c.Incarnation, " .*>"):
 		return fmt.Errorf("worker name %q and incarnation %q are one word each", c.Name, c.Incarnation)
-	case c.Concurrency < 0 || c.Partitions < 0 || c.Lease < 0 || c.Grace < 0:
-		return errors.New("concurrency, partitions, lease and grace are not negative")
+	case c.Concurrency < 0 || c.Partitions < 0 || c.Lease < 0 || c.Grace < 0 || c.Drain < 0:
+		return errors.New("concurrency, partitions, lease, drain and grace are not negative")
 	case c.Log == nil || c.Client == nil || c.Runner == nil:
 		return errors.New("a worker needs a log, a client and a runner")
 	}
@@ -88,12 +95,12 @@ type Worker struct {
 	pulse    *pulse
 	replicas *replicas
 	putBack  *putBack
+	shift    *shift
 	queues   []*stream.Queue
 
 	mu      sync.Mutex // guards what follows
 	driving map[session.ID]*driver
 	scripts map[string]*model.Script
-	stops   bool
 }
 
 // NewWorker returns a worker. It starts nothing.
@@ -103,9 +110,11 @@ func NewWorker(cfg Config) (*Worker, error) {
 	}
 	cfg = cfg.withDefaults()
 	w := &Worker{
-		cfg: cfg, pulse: newPulse(cfg), replicas: newReplicas(cfg), putBack: &putBack{lease: cfg.Lease},
+		cfg: cfg, replicas: newReplicas(cfg), putBack: &putBack{lease: cfg.Lease},
 		driving: map[session.ID]*driver{}, scripts: map[string]*model.Script{},
 	}
+	w.shift = newShift(cfg.Grace, w.abort)
+	w.pulse = newPulse(cfg, w.shift)
 	for p := range cfg.Partitions {
 		q, err := cfg.Log.Queue(p)
 		if err != nil {
@@ -116,12 +125,14 @@ func NewWorker(cfg Config) (*Worker, error) {
 	return w, nil
 }
 
-// Run works until ctx ends. It stops in two stages: it takes no more hints and
-// starts nothing more, and after Config.Grace it ends what still runs. When it
-// returns, nothing of it is left.
+// Run works until ctx ends. It stops in stages: it takes no more sessions and begins
+// no turn; after Config.Drain it hands over the turns that run, each at the next
+// point where nothing of it runs, so that another worker goes on at once; after
+// Config.Grace, or once Config.Abort is closed, it ends what still runs. When it
+// returns, nothing of it is left. It returns [ErrAborted] if it was aborted.
 func (w *Worker) Run(ctx context.Context) error {
-	work, abort := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer abort(errAborted)
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	stop, err := w.cfg.Log.OnPoke(w.cfg.Name, w.poke)
 	if err != nil {
 		return err
@@ -139,15 +150,29 @@ func (w *Worker) Run(ctx context.Context) error {
 		slots.Go(func() { w.slot(ctx, work, slot) })
 	}
 	<-ctx.Done()
-	w.drain()
-	grace := time.AfterFunc(w.cfg.Grace, func() { abort(errAborted) })
-	slots.Wait()
-	grace.Stop()
+	w.shift.stop(w.cfg.Drain)
+	w.pulse.hurry()
+	aborted := w.wait(&slots)
+	w.shift.rest()
 	silence()
 	signs.Wait()
 	bye, cancel := context.WithTimeout(context.WithoutCancel(ctx), limitRelease)
 	defer cancel()
-	return errors.Join(stop(), w.pulse.end(bye))
+	return errors.Join(aborted, stop(), w.pulse.end(bye))
+}
+
+// wait waits until no slot is at work, and hurries them when that is asked for.
+func (w *Worker) wait(slots *sync.WaitGroup) error {
+	left := make(chan struct{})
+	go func() { slots.Wait(); close(left) }()
+	select {
+	case <-left:
+		return nil
+	case <-w.cfg.Abort:
+	}
+	w.abort(ErrAborted)
+	<-left
+	return ErrAborted
 }
 
 // Confirmed returns the revision of the settings that calls are decided under, and
@@ -177,7 +202,7 @@ func (w *Worker) firstPulse(ctx context.Context) bool {
 // slot pulls one hint after the other and drives what it names. A slot that is
 // free is what is pulled for, so no hint waits in a buffer.
 func (w *Worker) slot(ctx, work context.Context, turn int) {
-	for ; ctx.Err() == nil; turn++ {
+	for ; w.open(ctx); turn++ {
 		h, err := w.pull(ctx, w.queues[turn%len(w.queues)])
 		switch {
 		case err == nil:
@@ -187,6 +212,21 @@ func (w *Worker) slot(ctx, work context.Context, turn int) {
 			delay.For(ctx, retryPause)
 		}
 	}
+}
+
+// open waits until the worker takes sessions, and reports false when ctx ended.
+func (w *Worker) open(ctx context.Context) bool {
+	for ctx.Err() == nil {
+		takes, changed := w.shift.takes()
+		if takes {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+	return false
 }
 
 // errNoHint says that a partition has nothing to do now.
@@ -217,7 +257,7 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 		err = h.Ack(ctx)
 	case err == nil, errors.Is(err, errBusy), errors.Is(err, errLost):
 		err = h.Later(w.putBack.busy(h.Deliveries))
-	case errors.Is(err, errDraining), errors.Is(err, errAborted):
+	case errors.Is(err, errDraining), errors.Is(err, ErrAborted):
 		err = h.Later(0)
 	default:
 		waits = true
@@ -251,9 +291,11 @@ func (w *Worker) postpone(ctx context.Context, h *stream.Hint, took time.Duratio
 
 // driveHint drives and reports whether the hint rests on a stable fact.
 func (w *Worker) driveHint(ctx context.Context, h *stream.Hint, log *slog.Logger) (bool, error) {
-	d := &driver{worker: w, id: h.Session, log: log, poked: make(chan struct{}, 1)}
-	if !w.enter(d) {
-		return false, errBusy
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	d := &driver{worker: w, id: h.Session, log: log, poked: make(chan struct{}, 1), abort: cancel}
+	if err := w.enter(d); err != nil {
+		return false, err
 	}
 	defer w.leave(d)
 	rep, done, err := w.replicas.open(ctx, h.Session, h.Address.Creator)
@@ -263,20 +305,27 @@ func (w *Worker) driveHint(ctx context.Context, h *stream.Hint, log *slog.Logger
 	defer done()
 	d.rep = rep
 	if err := d.drive(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
 		return false, err
 	}
 	return rep.Stable(h.Record()), nil
 }
 
-// enter notes that this worker drives a session, unless it does already.
-func (w *Worker) enter(d *driver) bool {
+// enter notes that this worker drives a session, unless it does already or takes no
+// more: a hint may come to one that does not, pulled for before it was told.
+func (w *Worker) enter(d *driver) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.driving[d.id] != nil {
-		return false
+		return errBusy
+	}
+	if takes, _ := w.shift.takes(); !takes {
+		return errDraining
 	}
 	w.driving[d.id] = d
-	return true
+	return nil
 }
 
 func (w *Worker) leave(d *driver) {
@@ -285,8 +334,12 @@ func (w *Worker) leave(d *driver) {
 	delete(w.driving, d.id)
 }
 
-// poke has every driver look at its log now.
-func (w *Worker) poke() {
+// poke has every driver look at its log now, or the pulse at the orders.
+func (w *Worker) poke(orders bool) {
+	if orders {
+		w.pulse.hurry()
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, d := range w.driving {
@@ -297,16 +350,13 @@ func (w *Worker) poke() {
 	}
 }
 
-func (w *Worker) drain() {
+// abort ends what runs, wherever it is.
+func (w *Worker) abort(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stops = true
-}
-
-func (w *Worker) draining() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stops
+	for _, d := range w.driving {
+		d.abort(why)
+	}
 }
 
 // Driving lists the sessions that the worker drives now.

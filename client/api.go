@@ -41,6 +41,8 @@ const (
 	MethodConfigGet     = "config_get"
 	MethodConfigSet     = "config_set"
 	MethodConfigHistory = "config_history"
+	MethodWorkerList    = "worker_list"
+	MethodWorkerSet     = "worker_set"
 )
 
 // The methods for workers.

@@ -93,7 +93,8 @@ type ColdReply struct {
 // long as it lives: the claims it drives, one by one, and the settings revision
 // it has confirmed (ARCHITECTURE 4). A claim that is not listed is not live.
 // Lease is the worker's own: the deployment's may have changed since it began.
-// Waits are for people; nothing is decided by them.
+// Orders is the revision of its orders that it obeys. The rest is for people;
+// nothing is decided by it. A worker of an earlier build says less.
 type Alive struct {
 	Worker      string          `json:"worker"`
 	Incarnation string          `json:"incarnation"`
@@ -101,6 +102,16 @@ type Alive struct {
 	Revision    uint64          `json:"revision"`
 	Claims      []AliveClaim    `json:"claims"`
 	Waits       []AliveWait     `json:"waits,omitempty"`
+
+	Orders      uint64              `json:"orders,omitempty"`
+	State       WorkerState         `json:"state,omitempty"`
+	Version     string              `json:"version,omitempty"`
+	Since       int64               `json:"since,omitempty"` // milliseconds since 1970
+	Concurrency int                 `json:"concurrency,omitempty"`
+	Tier        session.Tier        `json:"tier,omitempty"`
+	Enforcement session.Enforcement `json:"enforcement,omitempty"`
+	Labels      []string            `json:"labels,omitempty"`
+	Workspaces  []string            `json:"workspaces,omitempty"`
 }
 
 // AliveClaim is one claim that a worker drives.

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -162,6 +164,8 @@ func (w *badWorld) refusals() map[string][]refusal {
 		"tail":  {{1, client.CodeConflict, []string{"after 1", "tail has moved"}}, {0, client.CodeConflict, []string{"after 0", "tail has moved"}}},
 		"calls": {invalid([]any{}, "no calls", "give the delegating calls")},
 		"path":  settingPaths(), "value": capDepths(),
+		"worker": workerNames(), "grace": {invalid("-1s", "grace -1s", "give 0s to 24h"), invalid("25h", "grace 25h", "give 0s to 24h"), invalid("soon", "grace|soon")},
+		"state": words(client.CodeInvalid, "unknown state", "ready, cordoned, draining"),
 	}
 	// Whoever asks whether a space is empty may ask before there is a session.
 	out["empty.session"] = append(notIDs(), invalid("", `""`, "not a session id"), refusal{foreignID, client.CodeNotFound, []string{foreignID, "partition"}})
@@ -201,6 +205,14 @@ func notJudged() map[string]string {
 		"defaults.sandbox": "the default that the revision has", "leftOut": "its items are", "leftOut.0": "what the revision leaves out",
 		"allow": "its items are", "deny": "its items are",
 	}
+}
+
+func workerNames() []refusal {
+	var out []refusal
+	for _, name := range []string{"", "a.b", "*", ">", "a b", "w1.>", "a\x01b", "\u00e9", strings.Repeat("x", 257), long()} {
+		out = append(out, invalid(name, "worker "+quoted(name), "give one word"))
+	}
+	return out
 }
 
 func settingPaths() []refusal {
@@ -251,6 +263,8 @@ func (w *badWorld) requests() map[string]any {
 		client.MethodPolicySet:   client.PolicySetRequest{Head: head, ID: w.idle, Sandbox: session.WorkspaceWrite},
 		client.MethodCallExplain: client.CallRequest{Head: head, ID: w.driven, Call: "1.1.0"},
 		client.MethodConfigSet:   client.ConfigSetRequest{Head: head, Path: "caps.depth", Value: json.RawMessage("2")},
+		client.MethodWorkerList:  head,
+		client.MethodWorkerSet:   client.WorkerSetRequest{Head: head, Worker: "w7", State: client.WorkerDraining, Grace: policy.Duration(time.Minute), Reason: "why"},
 		client.MethodDelegate:    w.delegations(w.driven, spec),
 		client.MethodSettled:     client.SettledRequest{Head: head, Session: w.idle},
 		client.MethodEmpty:       client.EmptyRequest{Head: head, Session: newRoot(w.t), Past: 1},

@@ -30,6 +30,7 @@ type badWorld struct {
 // traces are what a request could leave behind.
 type traces struct {
 	Last, Revision uint64
+	Orders         int
 }
 
 func newBadWorld(t *testing.T) *badWorld {
@@ -57,7 +58,9 @@ func (w *badWorld) traces() traces {
 	w.must(err)
 	_, revision, err := w.log.Settings().Load(w.t.Context())
 	w.must(err)
-	return traces{info.LastSeq, revision}
+	orders, err := w.log.AllOrders(w.t.Context())
+	w.must(err)
+	return traces{info.LastSeq, revision, len(orders)}
 }
 
 // ask sends a request as it is, and returns the error that it is answered with:
@@ -227,7 +230,7 @@ func (w *badWorld) control(t *testing.T, requests map[string]any) {
 			t.Errorf("%s: the whole request is refused: %v", m.Method, e)
 		}
 	}
-	if after := w.traces(); after.Last == w.before.Last || after.Revision == w.before.Revision {
+	if after := w.traces(); after.Last == w.before.Last || after.Revision == w.before.Revision || after.Orders != 1 {
 		t.Errorf("requests that make sense left %+v, before them there was %+v", after, w.before)
 	}
 }

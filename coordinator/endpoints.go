@@ -32,6 +32,8 @@ func (c *Coordinator) endpoints() []endpoint {
 		api(client.MethodConfigGet, Viewer, headAlone, c.configGet),
 		api(client.MethodConfigSet, Admin, func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet),
 		api(client.MethodConfigHistory, Viewer, headAlone, c.configHistory),
+		api(client.MethodWorkerList, Viewer, headAlone, c.workerList),
+		waits(api(client.MethodWorkerSet, Admin, func(r *client.WorkerSetRequest) client.Head { return r.Head }, c.workerSet)),
 
 		atTail(forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate)),
 		forWorkers(client.MethodSettled, func(r *client.SettledRequest) client.Head { return r.Head }, c.settled),

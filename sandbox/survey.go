@@ -35,7 +35,7 @@ func (r *Runner) Report() Report {
 	if r.unfit != nil {
 		rep.Unfit = r.unfit.Error()
 	} else {
-		rep.Own, rep.Other = r.fenceOf(r.host.switches), r.fenceOf(false)
+		rep.Own, rep.Other = r.Own(), r.fenceOf(false)
 	}
 	if r.unfit == nil && f.abi < scopedABI {
 		rep.More = append(rep.More, adviceScopes)
@@ -83,6 +83,15 @@ func (r *Runner) tierReport(t session.Tier, f facts) TierReport {
 
 func (r *Runner) fenced(t session.Tier, alone bool) fence {
 	return fence{tier: t, abi: r.host.abi, alone: alone, root: !alone && os.Geteuid() == 0}
+}
+
+// Own is what calls get in a workspace that belongs to their tree, nothing if this
+// host cannot confine. It tries nothing.
+func (r *Runner) Own() Fence {
+	if r.unfit != nil {
+		return Fence{}
+	}
+	return r.fenceOf(r.host.switches)
 }
 
 // fenceOf is what calls get in a workspace that belongs to their tree, or in one

@@ -167,7 +167,7 @@ func TestPoke(t *testing.T) {
 	l, _ := w.log(t)
 	worker, _ := logOf(t, w.Conn(t, broker.Worker, "w1"))
 	poked := make(chan struct{}, 10)
-	stop, err := worker.OnPoke("w1", func() { poked <- struct{}{} })
+	stop, err := worker.OnPoke("w1", func(bool) { poked <- struct{}{} })
 	if err != nil {
 		t.Fatal(err)
 	}

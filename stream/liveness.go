@@ -43,12 +43,25 @@ func (v Liveness) Delete(ctx context.Context, worker string) error {
 
 // All returns the value of every live worker.
 func (v Liveness) All(ctx context.Context) (map[string][]byte, error) {
-	out := make(map[string][]byte)
+	listed, err := v.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string][]byte, len(listed))
+	for worker, s := range listed {
+		out[worker] = s.Value
+	}
+	return out, nil
+}
+
+// List returns the value of every live worker, and when the server had it.
+func (v Liveness) List(ctx context.Context) (map[string]Setting, error) {
+	out := make(map[string]Setting)
 	prefix := bucketKey(liveBucket, "")
 	err := v.log.pages(ctx, bucketStream(liveBucket), bucketKey(liveBucket, ">"), func(m message) error {
 		worker := strings.TrimPrefix(m.subject, prefix)
 		if delete(out, worker); len(m.header[headerOperation]) == 0 {
-			out[worker] = m.data
+			out[worker] = Setting{Value: m.data, Revision: m.seq, Time: m.time}
 		}
 		return nil
 	})

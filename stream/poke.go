@@ -17,9 +17,21 @@ func (l *Log) Poke(worker string) error {
 	return nil
 }
 
-// OnPoke calls fn whenever a worker is poked, until stop is called.
-func (l *Log) OnPoke(worker string, fn func()) (stop func() error, err error) {
-	sub, err := l.nc.Subscribe(pokePrefix+worker, func(*nats.Msg) { fn() })
+// newOrders is what a poke holds that speaks of a worker's orders.
+const newOrders = "orders"
+
+// PokeOrders tells a worker to read its orders at once. It is best effort.
+func (l *Log) PokeOrders(worker string) error {
+	if err := l.nc.Publish(pokePrefix+worker, []byte(newOrders)); err != nil {
+		return fmt.Errorf("poke %s: %w", worker, err)
+	}
+	return nil
+}
+
+// OnPoke calls fn whenever a worker is poked, and says whether that was for its
+// orders, until stop is called.
+func (l *Log) OnPoke(worker string, fn func(orders bool)) (stop func() error, err error) {
+	sub, err := l.nc.Subscribe(pokePrefix+worker, func(m *nats.Msg) { fn(string(m.Data) == newOrders) })
 	if err != nil {
 		return nil, fmt.Errorf("listen for pokes of %s: %w", worker, err)
 	}

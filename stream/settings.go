@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -13,16 +14,41 @@ import (
 	"github.com/entail-fleet/entail/session"
 )
 
-// deploymentKey is the key of the deployment's settings.
-const deploymentKey = "deployment"
+// The keys of the settings bucket.
+const (
+	deploymentKey = "deployment"
+	ordersPrefix  = "worker."
+)
 
-// Settings are small documents with a revision each: the deployment's settings
-// and what is known of each workspace. What they hold is the caller's business.
+// Settings is a small document with a history of revisions: the deployment's
+// settings, or the orders of one worker. What it holds is the caller's business.
 // Reads ask the stream's leader.
-type Settings struct{ log *Log }
+type Settings struct {
+	log       *Log
+	key, name string
+}
 
-// Settings returns the settings bucket. It asks the server nothing.
-func (l *Log) Settings() Settings { return Settings{log: l} }
+// Settings returns the deployment's settings. It asks the server nothing.
+func (l *Log) Settings() Settings { return Settings{log: l, key: deploymentKey, name: "the settings"} }
+
+// Orders returns what was ordered of a worker. It asks the server nothing.
+func (l *Log) Orders(worker string) Settings {
+	return Settings{log: l, key: ordersPrefix + worker, name: "the orders of worker " + worker}
+}
+
+// AllOrders returns the last orders of every worker that ever had any, by name.
+func (l *Log) AllOrders(ctx context.Context) (map[string]Setting, error) {
+	out := map[string]Setting{}
+	prefix := bucketKey(settingsBucket, ordersPrefix)
+	err := l.pages(ctx, bucketStream(settingsBucket), prefix+">", func(m message) error {
+		out[strings.TrimPrefix(m.subject, prefix)] = Setting{Value: m.data, Revision: m.seq, Time: m.time}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the orders of workers: %w", err)
+	}
+	return out, nil
+}
 
 // Setting is one revision of a document.
 type Setting struct {
@@ -31,24 +57,24 @@ type Setting struct {
 	Time     time.Time
 }
 
-// Load returns the deployment's settings and their revision, which is zero when
-// they were never set.
+// Load returns the document and its revision, which is zero when it was never
+// set.
 func (s Settings) Load(ctx context.Context) (value []byte, revision uint64, err error) {
-	m, err := s.log.get(ctx, bucketStream(settingsBucket), getRequest{LastFor: bucketKey(settingsBucket, deploymentKey)})
+	m, err := s.log.get(ctx, bucketStream(settingsBucket), getRequest{LastFor: bucketKey(settingsBucket, s.key)})
 	if errors.Is(err, session.ErrNotFound) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("load the settings: %w", err)
+		return nil, 0, fmt.Errorf("load %s: %w", s.name, err)
 	}
 	return m.data, m.seq, nil
 }
 
-// Update replaces the deployment's settings if their revision is still last, zero
-// for never set, and returns the new one. If it is not, that is [ErrRevision]. It
+// Update replaces the document if its revision is still last, zero for never set,
+// and returns the new one. If it is not, that is [ErrRevision]. It
 // sends the same conditional write until its outcome is known, as an append does.
 func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64, error) {
-	m := nats.NewMsg(bucketKey(settingsBucket, deploymentKey))
+	m := nats.NewMsg(bucketKey(settingsBucket, s.key))
 	m.Data = value
 	m.Header[headerExpectTail] = []string{strconv.FormatUint(last, 10)}
 	m.Header[headerExpectFilter] = []string{m.Subject}
@@ -62,9 +88,9 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 		case a.outcome == busy && doubt == nil && rivals.wait(ctx):
 			continue
 		case a.outcome == busy && doubt == nil && ctx.Err() != nil:
-			return 0, fmt.Errorf("update the settings after revision %d: %w", last, context.Cause(ctx))
+			return 0, fmt.Errorf("update %s after revision %d: %w", s.name, last, context.Cause(ctx))
 		case a.outcome == busy && doubt == nil:
-			return 0, fmt.Errorf("update the settings after revision %d: %w: %w", last, ErrRevision, a.err)
+			return 0, fmt.Errorf("update %s after revision %d: %w: %w", s.name, last, ErrRevision, a.err)
 		case a.outcome == stored:
 			return a.seq, nil
 		case a.outcome == moved && doubt != nil:
@@ -74,33 +100,32 @@ func (s Settings) Update(ctx context.Context, value []byte, last uint64) (uint64
 			}
 			fallthrough
 		case a.outcome == moved:
-			return 0, fmt.Errorf("update the settings after revision %d (now %d): %w", last, a.seq, ErrRevision)
+			return 0, fmt.Errorf("update %s after revision %d (now %d): %w", s.name, last, a.seq, ErrRevision)
 		case a.outcome == refused && doubt == nil:
-			return 0, fmt.Errorf("update the settings: %w", a.err)
+			return 0, fmt.Errorf("update %s: %w", s.name, a.err)
 		case doubt == nil && a.outcome == unsettled:
 			doubt = a.err
 		}
 		if !more.wait(ctx) {
-			return 0, fmt.Errorf("update the settings: %w", unknown(s.log.nc, errors.Join(doubt, a.err)))
+			return 0, fmt.Errorf("update %s: %w", s.name, unknown(s.log.nc, errors.Join(doubt, a.err)))
 		}
 	}
 }
 
-// History returns the last revisions of the deployment's settings, oldest first.
+// History returns the last revisions of the document, oldest first.
 func (s Settings) History(ctx context.Context) ([]Setting, error) {
 	var out []Setting
-	err := s.log.pages(ctx, bucketStream(settingsBucket), bucketKey(settingsBucket, deploymentKey), func(m message) error {
+	err := s.log.pages(ctx, bucketStream(settingsBucket), bucketKey(settingsBucket, s.key), func(m message) error {
 		out = append(out, Setting{Value: m.data, Revision: m.seq, Time: m.time})
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("history of the settings: %w", err)
+		return nil, fmt.Errorf("history of %s: %w", s.name, err)
 	}
 	return out, nil
 }
 
-// Watch calls fn with the deployment's settings and with every later revision it
-// finds, looking each [Config.Poll], until ctx ends or fn fails. A look that
+// Watch calls fn with the document and with every later revision it finds, looking each [Config.Poll], until ctx ends or fn fails. A look that
 // fails is repeated at the next one: who needs a fresh read loads.
 func (s Settings) Watch(ctx context.Context, fn func(Setting) error) error {
 	var last uint64

@@ -62,6 +62,10 @@ func (w *badWorld) lines() map[string]line {
 		"config set":       {args: []string{"caps.depth", "2"}, asks: true},
 		"config history":   {asks: true},
 		"config effective": {},
+		"worker ls":        {asks: true},
+		"worker cordon":    {args: []string{"w7"}, flags: []string{"--reason=why"}, asks: true},
+		"worker uncordon":  {args: []string{"w7"}, asks: true},
+		"worker drain":     {args: []string{"w7"}, flags: []string{"--grace=1m"}, asks: true},
 	}
 }
 
@@ -166,8 +170,10 @@ func (w *badWorld) inputs() map[string][]wrong {
 			bad("1.5", `"caps.depth" to 1.5`, "`entail config get`"), bad("{", `"caps.depth" to "{"`, "`entail config get`"), bad("true", `"caps.depth" to true`, "`entail config get`"),
 			bad("", `"caps.depth" to ""`, "`entail config get`"),
 		},
-		"SHELL": each([]string{"", "tcsh", "BASH", "a\x01b"}, "use bash, zsh, fish or powershell"),
-		"DIR":   newDirs,
+		"WORKER":  each([]string{"", "a.b", "*", ">", "a b", "a\x01b", "\u00e9", strings.Repeat("x", 300)}, "give one word, as `entail worker ls` shows it"),
+		"--grace": append(each([]string{"soon", "5", "", "1h1"}, help), bad("-1s", "grace -1s", "give 0s to 24h"), bad("25h", "grace 25h", "give 0s to 24h")),
+		"SHELL":   each([]string{"", "tcsh", "BASH", "a\x01b"}, "use bash, zsh, fish or powershell"),
+		"DIR":     newDirs,
 
 		"--sandbox": words("use read-only|workspace-write|danger-full-access"), "--default-sandbox": words("read-only|"), "--approvals": words("use ask|never"),
 		"--surface": words("use none|any"), "--reviewer": words("use none|delegate-only"), "--origin": words("use user|subagent|import"), "--output": words("use text or json"),

@@ -43,7 +43,7 @@ func newProcess(a *app) *cobra.Command {
 		})
 	}
 	add("coordinator", runCoordinator)
-	add("worker", runWorker)
+	add("worker", func(ctx context.Context, b *node.Bound, log *slog.Logger) error { return runWorker(ctx, b, a.force, log) })
 	return cmd
 }
 
@@ -55,10 +55,11 @@ func runCoordinator(ctx context.Context, b *node.Bound, log *slog.Logger) error 
 	return node.Coordinator(ctx, b.Order.Credentials, cfg, log, b.Ready)
 }
 
-func runWorker(ctx context.Context, b *node.Bound, log *slog.Logger) error {
+func runWorker(ctx context.Context, b *node.Bound, abort <-chan struct{}, log *slog.Logger) error {
 	var cfg node.WorkerConfig
 	if err := json.Unmarshal(b.Order.Config, &cfg); err != nil {
 		return fmt.Errorf("read the worker's order: %w", err)
 	}
+	cfg.Abort = abort
 	return node.Worker(ctx, b.Order, cfg, log.With(slog.String("worker", cfg.Name)), b.Ready)
 }

@@ -163,7 +163,7 @@ func (s *server) start(ctx context.Context, a *app, sup *supervisor, names []str
 		return err
 	}
 	for _, name := range names {
-		cfg := node.WorkerConfig{Name: name, Hidden: s.hidden(), Env: shellEnviron(a.lookup)}
+		cfg := node.WorkerConfig{Name: name, Version: versionOf().Version, Hidden: s.hidden(), Env: shellEnviron(a.lookup)}
 		order, err := orderOf(s.broker.Credentials(broker.Worker, name), o.endpoints, cfg)
 		if err != nil {
 			return err

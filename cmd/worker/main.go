@@ -12,20 +12,33 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/node"
 )
 
 func main() { os.Exit(exit()) }
 
-// exit runs the worker until it is asked to stop and returns the exit code.
+// exit runs the worker until it is asked to stop and returns the exit code. The
+// first SIGINT or SIGTERM asks it to stop, a second one aborts what still runs.
 func exit() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	err := run(ctx, os.Args[1:], os.Stderr, os.LookupEnv)
+	abort := make(chan struct{})
+	got := make(chan os.Signal, 2)
+	signal.Notify(got, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-got
+		stop()
+		<-got
+		close(abort)
+	}()
+	err := run(ctx, abort, os.Args[1:], os.Stderr, os.LookupEnv)
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
 	}
@@ -40,21 +53,27 @@ type options struct {
 	cfg                 node.WorkerConfig
 }
 
+// drain leaves a worker that is asked to stop, with its grace, five of the thirty
+// seconds that orchestrators wait before they kill.
+const drain = 20 * time.Second
+
 func (o *options) flags() *flag.FlagSet {
 	fs := flag.NewFlagSet("worker", flag.ContinueOnError)
 	fs.StringVar(&o.credentials, "credentials", "", "`file` with this worker's broker credentials, mode 0600, or /dev/fd/N; the worker's name is in it")
 	fs.IntVar(&o.cfg.Partitions, "partitions", 1, "the fleet's partition count")
 	fs.IntVar(&o.cfg.Concurrency, "concurrency", 4, "how many sessions to drive at once")
+	fs.DurationVar(&o.cfg.Drain, "drain", drain, "how `long` turns go on once it is asked to stop (SIGTERM); then each is handed over to another worker, when nothing of it runs")
+	fs.DurationVar(&o.cfg.Grace, "grace", node.Grace, "how `long` after that a call may still run before it is ended; a second SIGTERM ends all at once")
 	fs.StringVar(&o.hidden, "hidden", "", "`paths` that no confined call may reach, joined by commas; the credentials file is one")
 	fs.StringVar(&o.cfg.HTTP, "http", "", "`address` to serve /readyz and /livez on, as 127.0.0.1:8080; without a host the loopback interface; default none")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
 	return fs
 }
 
-// run runs the worker until ctx ends. Keys of model endpoints come from
+// run runs the worker until ctx ends, and has it hurry once abort is closed. Keys of model endpoints come from
 // OPENAI_API_KEY and DEEPSEEK_API_KEY or from the files that these names with
 // _FILE give.
-func run(ctx context.Context, args []string, out io.Writer, lookup func(string) (string, bool)) error {
+func run(ctx context.Context, abort <-chan struct{}, args []string, out io.Writer, lookup func(string) (string, bool)) error {
 	var o options
 	if err := node.ParseFlags(o.flags(), args, out, lookup); err != nil {
 		return err
@@ -70,7 +89,10 @@ func run(ctx context.Context, args []string, out io.Writer, lookup func(string) 
 	if err != nil {
 		return err
 	}
-	o.cfg.Name = creds.Name
+	o.cfg.Name, o.cfg.Abort = creds.Name, abort
+	if info, ok := debug.ReadBuildInfo(); ok {
+		o.cfg.Version = info.Main.Version
+	}
 	if o.cfg.Hidden, err = hiddenPaths(o.credentials, o.hidden); err != nil {
 		return err
 	}
@@ -89,6 +111,12 @@ func (o *options) validate() error {
 	}
 	if o.cfg.Concurrency < 1 {
 		return fmt.Errorf("-concurrency %d: give at least 1", o.cfg.Concurrency)
+	}
+	if o.cfg.Drain < 0 || o.cfg.Drain > client.MaxDrain {
+		return fmt.Errorf("-drain %v: give 0s to %v", o.cfg.Drain, client.MaxDrain)
+	}
+	if o.cfg.Grace <= 0 || o.cfg.Grace > client.MaxDrain {
+		return fmt.Errorf("-grace %v: give more than 0s, at most %v", o.cfg.Grace, client.MaxDrain)
 	}
 	return errors.Join(node.CheckHTTP(o.cfg.HTTP), node.CheckPartitions(o.cfg.Partitions))
 }

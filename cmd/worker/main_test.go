@@ -42,12 +42,13 @@ type fleet struct {
 	broker natstest.Server
 	keys   string
 	work   string // where the worker runs
+	lease  time.Duration
 }
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	b := natstest.Start(t)
-	f := &fleet{t: t, broker: b, keys: b.Keys(t), work: t.TempDir()}
+	f := &fleet{t: t, broker: b, keys: b.Keys(t), work: t.TempDir(), lease: time.Second}
 	f.must(os.WriteFile(f.key("half.json"), []byte(`{"a`), 0o600))
 	f.must(os.WriteFile(f.key("open.json"), []byte("{}"), 0o644))
 	return f
@@ -92,6 +93,8 @@ func TestBadFlags(t *testing.T) {
 		},
 		"partitions":  {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-partitions 0", "1 to 256"}}, {"257", []string{"-partitions 257", "1 to 256"}}},
 		"concurrency": {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-concurrency 0", "at least 1"}}, {"-1", []string{"-concurrency -1", "at least 1"}}},
+		"drain":       {{"soon", []string{`"soon"`, "-help"}}, {"-1s", []string{"-drain -1s", "0s to 24h"}}, {"25h", []string{"-drain 25h", "0s to 24h"}}},
+		"grace":       {{"soon", []string{`"soon"`, "-help"}}, {"0s", []string{"-grace 0s", "more than 0s"}}, {"25h", []string{"-grace 25h", "at most 24h"}}},
 		"hidden":      {{"secrets", []string{`"secrets"`, "give whole paths"}}, {"/a,b", []string{`"b"`, "give whole paths"}}},
 		"http":        {{"8080", []string{`"8080"`, "127.0.0.1:8080"}}, {"127.0.0.1:many", []string{"many", "127.0.0.1:8080"}}, {":70000", []string{"70000", "127.0.0.1:8080"}}},
 		"log-level":   {{"LOUD", []string{`"LOUD"`, "-help"}}},
@@ -161,10 +164,10 @@ func (f *fleet) coordinate() *client.Client {
 		}
 		return c
 	}
-	f.must(node.Provision(f.t.Context(), creds(broker.Provisioner), stream.Config{}, time.Second, log))
+	f.must(node.Provision(f.t.Context(), creds(broker.Provisioner), stream.Config{}, f.lease, log))
 	ctx, cancel := context.WithCancel(f.t.Context())
 	ready, ended := make(chan struct{}), make(chan error, 1)
-	cfg := node.CoordinatorConfig{Name: "c1", Store: filepath.Join(f.t.TempDir(), "store"), Wishes: node.Wishes{Lease: time.Second}, Tokens: []coordinator.Token{{
+	cfg := node.CoordinatorConfig{Name: "c1", Store: filepath.Join(f.t.TempDir(), "store"), Wishes: node.Wishes{Lease: f.lease}, Tokens: []coordinator.Token{{
 		Digest: coordinator.DigestToken(token), Role: coordinator.Admin, Party: session.Party{Kind: session.Person, ID: "ann"},
 	}}}
 	go func() { ended <- node.Coordinator(ctx, creds(broker.Coordinator), cfg, log, func() { close(ready) }) }()
@@ -182,13 +185,20 @@ func (f *fleet) coordinate() *client.Client {
 	return client.New(f.broker.Conn(f.t, broker.Client, "client"), client.Config{Token: token})
 }
 
-// started runs a worker until it is ready.
+// started runs worker w1 until it is ready.
 func (f *fleet) started(flags ...string) *exec.Cmd {
 	f.t.Helper()
-	cmd := f.command(append([]string{"-credentials", "w1.json", "-log-level", "INFO"}, flags...)...)
-	text, err := os.ReadFile(f.key("w1.json"))
+	return f.startedAs("w1", flags...)
+}
+
+// startedAs runs a worker until it is ready.
+func (f *fleet) startedAs(name string, flags ...string) *exec.Cmd {
+	f.t.Helper()
+	name += ".json"
+	cmd := f.command(append([]string{"-credentials", name, "-log-level", "INFO"}, flags...)...)
+	text, err := os.ReadFile(f.key(name))
 	f.must(err)
-	f.must(os.WriteFile(filepath.Join(f.work, "w1.json"), text, 0o600)) // named from where the worker runs
+	f.must(os.WriteFile(filepath.Join(f.work, name), text, 0o600)) // named from where the worker runs
 	stderr, err := cmd.StderrPipe()
 	f.must(err)
 	f.must(cmd.Start())

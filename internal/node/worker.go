@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,10 +34,18 @@ type WorkerConfig struct {
 	Env []string `json:"env,omitempty"`
 	// HTTP is the address of /readyz and /livez. Empty serves neither.
 	HTTP string `json:"http,omitempty"`
+	// Version is the build's, for lists.
+	Version string `json:"version,omitempty"`
+	// Drain is how long turns go on at a worker that is asked to stop. Default none.
+	Drain time.Duration `json:"drain,omitempty"`
+	// Grace is how long after that a call that runs may take. Default 5 s.
+	Grace time.Duration `json:"grace,omitempty"`
+	// Abort, closed, ends what runs at once. Default never.
+	Abort <-chan struct{} `json:"-"`
 }
 
 // Worker runs a worker until ctx ends. Ready is called right before it takes its
-// first hint.
+// first hint. A worker that was aborted returns [agent.ErrAborted].
 func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Logger, ready func()) (err error) {
 	nc, err := ConnectChecked(order.Credentials, logger)
 	if err != nil {
@@ -64,7 +73,8 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	}
 	defer func() { err = errors.Join(err, runner.Close()) }()
 	w, err := agent.NewWorker(agent.Config{
-		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: time.Duration(deployed.Lease), Grace: grace,
+		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: time.Duration(deployed.Lease),
+		Drain: cfg.Drain, Grace: cmp.Or(cfg.Grace, Grace), Abort: cfg.Abort, Version: cfg.Version,
 		Log: log, Client: api, Runner: runner, Models: models(order.Endpoints), Logger: logger,
 	})
 	if err != nil {
@@ -91,9 +101,10 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 // so few are enough; each that waits has a few megabytes.
 const warm = 2
 
-// grace is how long a worker that is asked to stop lets what runs finish. It is
-// shorter than the time that whoever started it waits.
-const grace = 5 * time.Second
+// Grace is how long a worker that hands its turns over lets a call that runs go on,
+// if it is not told otherwise. It is shorter than the time that whoever started it
+// waits.
+const Grace = 5 * time.Second
 
 // deployment reads the settings that a worker goes by for as long as it runs: the
 // lease, and the users of trees.
