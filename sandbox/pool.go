@@ -5,8 +5,8 @@ package sandbox
 import "sync"
 
 // pool keeps launchers that wait for a call, of each kind that was asked for so far.
-// A launcher that is taken is followed by another in the background. The zero value
-// keeps none.
+// One that is taken is followed by another in the background. The zero value keeps
+// none.
 type pool struct {
 	bear func(kind) (*launcher, error)
 	warm int // how many of each kind
@@ -19,15 +19,15 @@ type pool struct {
 	births sync.WaitGroup
 }
 
-// take returns a launcher that waits, or nil, and sees to it that the next call finds
-// one.
+// take returns a launcher that waits, or nil. Once the call is over, or at once where
+// no other waits for the next call, fill is due: to start a launcher takes as long as
+// a short call, and would take that from it.
 func (p *pool) take(k kind) *launcher {
-	if p.warm <= 0 {
-		return nil
-	}
-	defer p.fill(k)
 	for {
-		l := p.pop(k)
+		l, last := p.pop(k)
+		if last {
+			p.fill(k)
+		}
 		if l == nil || !l.stale() {
 			return l
 		}
@@ -35,20 +35,24 @@ func (p *pool) take(k kind) *launcher {
 	}
 }
 
-// pop takes the one that has waited longest: it has certainly come up.
-func (p *pool) pop(k kind) *launcher {
+// pop takes the one that has waited longest, which has certainly come up. Last reports
+// that no other waits.
+func (p *pool) pop(k kind) (l *launcher, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	waiting := p.idle[k]
 	if len(waiting) == 0 {
-		return nil
+		return nil, true
 	}
 	p.idle[k] = waiting[1:]
-	return waiting[0]
+	return waiting[0], len(waiting) == 1
 }
 
 // fill starts what is missing of a kind.
 func (p *pool) fill(k kind) {
+	if p.warm <= 0 {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.idle == nil {

@@ -168,7 +168,9 @@ func (w *Workspace) launch(stop <-chan struct{}, lease Lease, g grant, o *wire.O
 	}
 	defer group.close()
 	if s == nil {
-		if ready := w.runner.pool.take(w.runner.kindOf(o)); ready != nil {
+		k := w.runner.kindOf(o)
+		defer w.runner.pool.fill(k)
+		if ready := w.runner.pool.take(k); ready != nil {
 			l := w.newLaunch(o, g, group)
 			told, err := l.run(stop, lease, ready)
 			// One that was gone before it had begun anything is as if it had not been there.
