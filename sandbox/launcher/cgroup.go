@@ -4,8 +4,8 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,9 +40,9 @@ func (g cgroup) crowded() bool {
 	return err == nil && found && !bytes.HasPrefix(after, []byte("0"))
 }
 
-// crowdedEvery is how many milliseconds pass between two looks. The kernel tells of a
-// change in version 2 of cgroups alone.
-const crowdedEvery = 100
+// crowdedEvery is the time between two looks. The kernel tells of a change in version 2
+// of cgroups alone.
+const crowdedEvery = 100 * time.Millisecond
 
 // watch closes the channel when the command wants a process too many. It never ends
 // before this process does, otherwise.
@@ -50,11 +50,10 @@ func (g cgroup) watch(hit chan<- struct{}) {
 	if !g.there {
 		return
 	}
-	for !g.crowded() { // to read it is to ask to be told of the next change
-		fds := []unix.PollFd{{Fd: int32(g.events), Events: unix.POLLPRI}} //nolint:gosec // descriptors are small
-		if _, err := unix.Poll(fds, crowdedEvery); err != nil && !errors.Is(err, unix.EINTR) {
-			return // it is looked at once more at the end
+	for range time.Tick(crowdedEvery) {
+		if g.crowded() {
+			close(hit)
+			return
 		}
 	}
-	close(hit)
 }

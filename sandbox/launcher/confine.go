@@ -26,23 +26,44 @@ func keptCaps() uint64 {
 	return set
 }
 
-// onFreshThread runs f on a thread that is never used for anything else and is
-// not the process's first one, and waits for it. The thread dies with the
-// goroutine, since it is never unlocked: whatever f does to it stays there. The
-// first thread must stay as it is because the kernel takes it for the whole
-// process when it decides who may signal or inspect the launcher.
-func onFreshThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		runtime.LockOSThread()
-		defer close(done)
-		if unix.Gettid() == unix.Getpid() {
-			onFreshThread(f) // this goroutine keeps the first thread occupied meanwhile
-			return
-		}
-		f()
-	}()
-	<-done
+// thread is one that is never used for anything else and is not the process's first
+// one. It dies with what is done on it, since it is never unlocked: whatever that does
+// to the thread stays there. The first thread must stay as it is because the kernel
+// takes it for the whole process when it decides who may signal or inspect the launcher.
+type thread struct {
+	work chan func()
+	done chan struct{} // closed by the thread's goroutine
+}
+
+// newThread makes a thread. To make one takes longer than most of what a launcher does
+// after its order has come, so it is made before.
+func newThread() thread {
+	t := thread{work: make(chan func()), done: make(chan struct{})}
+	made := make(chan struct{})
+	go t.run(made)
+	<-made
+	return t
+}
+
+func (t thread) run(made chan<- struct{}) {
+	runtime.LockOSThread()
+	if unix.Gettid() == unix.Getpid() {
+		other := make(chan struct{})
+		go t.run(other) // this goroutine keeps the first thread occupied meanwhile
+		<-other
+		close(made)
+		<-t.done
+		return
+	}
+	defer close(t.done)
+	close(made)
+	(<-t.work)()
+}
+
+// do runs f on the thread and waits for it. It is called once.
+func (t thread) do(f func()) {
+	t.work <- f
+	<-t.done
 }
 
 // restrict makes the calling thread, for good, what the order says. Everything it

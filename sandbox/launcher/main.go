@@ -32,7 +32,7 @@ import (
 func main() {
 	switch os.Args[0] {
 	case wire.LauncherName:
-		// The first thread stays with this goroutine: see onFreshThread.
+		// The first thread stays with this goroutine: see thread.
 		runtime.LockOSThread()
 		syscall.Exit(launcherStage())
 	case wire.HelperName:
@@ -89,6 +89,7 @@ func launcherStage() int {
 		return 1
 	}
 	rehearse()
+	apart := newThread()
 	given, group, err := receive()
 	if err != nil {
 		return 1
@@ -110,7 +111,7 @@ func launcherStage() int {
 	}
 	switch {
 	case o.Serve:
-		return serve(c, &o, own)
+		return serve(c, &o, own, apart)
 	case o.Op.Shell == nil:
 		return c.fail(wire.StageConfine, errNoOrder)
 	}
@@ -118,7 +119,7 @@ func launcherStage() int {
 	if err != nil {
 		return c.fail(wire.StageConfine, err)
 	}
-	child, stage, err := start(c, &o, own, group)
+	child, stage, err := start(c, &o, own, group, apart)
 	if err != nil {
 		return c.fail(stage, err)
 	}
@@ -271,9 +272,9 @@ func reopen(old int, path string) (int, error) {
 }
 
 // start confines and starts the command. Confinement and fork happen on one
-// fresh thread; the child inherits that thread's restrictions at fork, so there
+// thread apart; the child inherits that thread's restrictions at fork, so there
 // is no moment in which it runs without them.
-func start(c *control, o *wire.Order, d dirs, group cgroup) (pid int, stage string, err error) {
+func start(c *control, o *wire.Order, d dirs, group cgroup, apart thread) (pid int, stage string, err error) {
 	path, argv, err := called(o)
 	if err != nil {
 		return 0, wire.StageExec, err
@@ -282,7 +283,7 @@ func start(c *control, o *wire.Order, d dirs, group cgroup) (pid int, stage stri
 		return 0, wire.StageConfine, err
 	}
 	attr := syscall.ProcAttr{Env: o.Env, Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}}
-	onFreshThread(func() {
+	apart.do(func() {
 		if stage, err = wire.StageConfine, errors.Join(group.join(), restrict(o, d)); err != nil {
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
 	"time"
@@ -37,16 +38,20 @@ type exit struct {
 	used   unix.Rusage
 }
 
-// run reaps until there is nothing left to reap.
-func (r *reaper) run() {
+// run reaps until there is nothing left to reap, each time a signal says that
+// something may be. A thread that waited in the kernel would have the runtime look
+// after it every 20 us, on a processor that the command could use.
+func (r *reaper) run(died <-chan os.Signal) {
 	defer close(r.gone)
 	for {
 		var e exit
-		pid, err := unix.Wait4(-1, &e.status, 0, &e.used)
+		pid, err := unix.Wait4(-1, &e.status, unix.WNOHANG, &e.used)
 		switch {
 		case errors.Is(err, unix.EINTR):
 		case err != nil: // ECHILD
 			return
+		case pid == 0: // none that is dead
+			<-died
 		case pid == r.child:
 			r.exited <- e
 		}
@@ -57,7 +62,9 @@ func (r *reaper) run() {
 // it started.
 func supervise(c *control, child int, lease *alarm, timeout time.Duration, group cgroup, stop <-chan os.Signal) wire.Ending {
 	r := &reaper{child: child, exited: make(chan exit, 1), gone: make(chan struct{})}
-	go r.run()
+	died := make(chan os.Signal, 1)
+	signal.Notify(died, unix.SIGCHLD) // before the first look: none is missed
+	go r.run(died)
 	crowded := make(chan struct{})
 	go group.watch(crowded)
 	clock := time.NewTimer(timeout)

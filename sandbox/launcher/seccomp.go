@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -70,6 +72,47 @@ func (p *program) onCall(nr uint32, body program) {
 	*p = append(*p, body...)
 }
 
+// calls says what becomes of calls, by their numbers.
+type calls map[uint32]program
+
+// on says what becomes of one call, unless something was said of it before.
+func (c calls) on(nr uint32, body program) {
+	if _, said := c[nr]; !said {
+		c[nr] = body
+	}
+}
+
+// deny makes each of the calls fail.
+func (c calls) deny(errno unix.Errno, numbers ...uint32) {
+	var body program
+	body.fail(errno)
+	for _, nr := range numbers {
+		c.on(nr, body)
+	}
+}
+
+// program looks the number up that is loaded, and allows what nothing was said of. It
+// halves: the kernel runs a new filter once for every call there is, and a confined
+// program for each that it makes.
+func (c calls) program() program { return c.among(slices.Sorted(maps.Keys(c))) }
+
+func (c calls) among(numbers []uint32) program {
+	const few = 3
+	var p program
+	if len(numbers) <= few {
+		for _, nr := range numbers {
+			p.onCall(nr, c[nr])
+		}
+		p.allow()
+		return p
+	}
+	half := len(numbers) / 2
+	below, above := c.among(numbers[:half]), c.among(numbers[half:])
+	p.jump(jge, numbers[half], 0, 1)
+	p.stmt(unix.BPF_JMP|unix.BPF_JA, uint32(len(below))) //nolint:gosec // some hundreds of instructions
+	return append(append(p, below...), above...)
+}
+
 // filter builds the program that every confined call runs under. What it names
 // fails; all else is left to Landlock and to the ordinary rights.
 func filter(readOnly, sockets, helper bool) program {
@@ -81,33 +124,33 @@ func filter(readOnly, sockets, helper bool) program {
 	p.jump(jge, x32Bit, 0, 1)
 	p.fail(unix.ENOSYS)
 
+	c := calls{}
 	if readOnly {
-		p.deny(unix.EROFS, metadataCalls()...)
+		c.deny(unix.EROFS, metadataCalls()...)
 	}
 	// Their flags are out of a filter's reach; all fall back to clone and openat.
-	p.deny(unix.ENOSYS, unix.SYS_CLONE3, unix.SYS_OPENAT2)
-	p.deny(unix.EPERM, deniedCalls()...)
+	c.deny(unix.ENOSYS, unix.SYS_CLONE3, unix.SYS_OPENAT2)
+	c.deny(unix.EPERM, deniedCalls()...)
 	if sockets {
-		p.onCall(unix.SYS_SOCKET, inet())
+		c.on(unix.SYS_SOCKET, inet())
 	} else {
-		p.onCall(unix.SYS_SOCKET, noSocket())
+		c.on(unix.SYS_SOCKET, noSocket())
 	}
 	if !helper { // a helper is this process, and signals its own threads
 		for _, nr := range signalCalls() {
-			p.onCall(nr, notMe())
+			c.on(nr, notMe())
 		}
 	}
-	p.onCall(unix.SYS_CLONE, failIfSet(offArg0, namespaceFlags))
-	p.onCall(unix.SYS_UNSHARE, failIfSet(offArg0, namespaceFlags))
-	p.onCall(unix.SYS_PRLIMIT64, failUnlessZero(offArg0))
-	p.onCall(unix.SYS_IOCTL, ioctls())
-	p.onCall(unix.SYS_SOCKETPAIR, socketpairs())
-	p.onCall(unix.SYS_OPENAT, failIfTruncated(offArg2))
+	c.on(unix.SYS_CLONE, failIfSet(offArg0, namespaceFlags))
+	c.on(unix.SYS_UNSHARE, failIfSet(offArg0, namespaceFlags))
+	c.on(unix.SYS_PRLIMIT64, failUnlessZero(offArg0))
+	c.on(unix.SYS_IOCTL, ioctls())
+	c.on(unix.SYS_SOCKETPAIR, socketpairs())
+	c.on(unix.SYS_OPENAT, failIfTruncated(offArg2))
 	if sysOpen, there := archOpen(); there {
-		p.onCall(sysOpen, failIfTruncated(offArg1))
+		c.on(sysOpen, failIfTruncated(offArg1))
 	}
-	p.allow()
-	return p
+	return append(p, c.program()...)
 }
 
 // notMe refuses what is aimed at this process or at the calling thread. For a moment

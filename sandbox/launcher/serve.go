@@ -22,10 +22,10 @@ import (
 // serve makes this process a helper: it confines a thread as for a command, which
 // then executes the launcher's program anew. All other threads end with that, and
 // so every thread of the helper is confined, whatever its code does.
-func serve(c *control, o *wire.Order, d dirs) int {
+func serve(c *control, o *wire.Order, d dirs, apart thread) int {
 	var stage string
 	var err error
-	onFreshThread(func() {
+	apart.do(func() {
 		if stage, err = wire.StageConfine, restrict(o, d); err != nil {
 			return
 		}
