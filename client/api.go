@@ -180,18 +180,55 @@ type ListRequest struct {
 	Limit   int            `json:"limit,omitempty"`
 }
 
-// Status is the one state of a session (SPEC 7.5).
+// Status is the one state of a session, derived from its log and from how its driver
+// lives (SPEC 7.5). It is as new as the mirror of the coordinator that answers and
+// its last look at the signs of life, of which a worker gives six in a lease.
 type Status string
 
-// The states.
+// The states, in the order in which they are looked for.
 const (
-	StatusIdle    Status = "idle"
-	StatusRunning Status = "running"
-	StatusWaiting Status = "waiting"
-	StatusStalled Status = "stalled"
-	StatusEnded   Status = "ended"
+	// StatusStopped is a session that does not go on by itself: nobody can fold its
+	// log, its partition is lost, or it is quarantined. Stopped says why.
 	StatusStopped Status = "stopped"
+	// StatusEnded is a session that takes no more: its log has its end. Outcome is
+	// how it went.
+	StatusEnded Status = "ended"
+	// StatusRunning is an open turn whose driver lives. Since, Elapsed and Current
+	// say since when and what runs now.
+	StatusRunning Status = "running"
+	// StatusStalled is something to do that nobody does, though nobody was lost. An
+	// open turn is stalled when its driver has missed two signs of life in a row
+	// and its lease is not over, or lives and does not list the claim: its loop has
+	// made no progress within the limit of its step. Where no turn is open it is
+	// input that nobody has taken for two leases.
+	StatusStalled Status = "stalled"
+	// StatusLost is an open turn whose driver is gone: it died or was cut off, its
+	// claim has run out, and nobody has taken the turn over yet.
+	StatusLost Status = "lost"
+	// StatusWaiting is a session that waits for what WaitsFor names: a child or an
+	// answer, which its log says, a worker to take it, or one that has what it
+	// needs; then Why says what workers say that left it.
+	StatusWaiting Status = "waiting"
+	// StatusIdle is a session with nothing to do that may be sent more. Outcome is
+	// how its last turn ended.
+	StatusIdle Status = "idle"
 )
+
+// What a driver does.
+const (
+	DoingModel = "model" // it waits for the model's answer
+	DoingCall  = "call"  // a call runs
+)
+
+// Doing is one thing that a driver does now. Times are in milliseconds, Since as the
+// log has it.
+type Doing struct {
+	What    string         `json:"what"`
+	Call    session.CallID `json:"call,omitempty"`
+	Tool    string         `json:"tool,omitempty"`
+	Since   int64          `json:"since"`
+	Elapsed int64          `json:"elapsed"`
+}
 
 // Summary is a session as listings show it.
 type Summary struct {
@@ -214,6 +251,16 @@ type Summary struct {
 	Preset    session.Preset         `json:"preset"`
 	Voids     int                    `json:"voids,omitempty"`
 	Stopped   string                 `json:"stopped,omitempty"`
+	// Since is when the open turn began, LastTime when the last event was written,
+	// both as the log has them; Elapsed and Age are how long ago that was. All are
+	// in milliseconds.
+	Since    int64 `json:"since,omitempty"`
+	Elapsed  int64 `json:"elapsed,omitempty"`
+	LastTime int64 `json:"lastTime,omitempty"`
+	Age      int64 `json:"age,omitempty"`
+	// Current is what the driver of an open turn does, or did last if it is stalled
+	// or lost.
+	Current []Doing `json:"current,omitempty"`
 	// Why is what workers say that do not drive a session which has something to
 	// do.
 	Why    string `json:"why,omitempty"`

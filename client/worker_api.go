@@ -120,12 +120,22 @@ type AliveClaim struct {
 	Epoch   uint64     `json:"epoch"`
 }
 
-// AliveWait is a session that a worker was pointed at last and does not drive,
-// and why.
+// AliveWait is a session that a worker was pointed at last and does not drive, why,
+// and what of a worker it waits for, if it is that.
 type AliveWait struct {
-	Session session.ID `json:"session"`
-	Why     string     `json:"why"`
+	Session session.ID     `json:"session"`
+	Why     string         `json:"why"`
+	For     []session.Wait `json:"for,omitempty"`
 }
+
+// What a session may wait for that its log says nothing of: a worker at all, or one
+// that has what the session needs.
+const (
+	WaitWorker    session.WaitKind = "worker"
+	WaitWorkspace session.WaitKind = "workspace" // LABEL:PATH
+	WaitLabel     session.WaitKind = "label"
+	WaitTier      session.WaitKind = "tier"
+)
 
 // Drives reports whether the worker's loop for a session's epoch is alive.
 func (a Alive) Drives(id session.ID, epoch uint64) bool {

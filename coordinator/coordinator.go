@@ -25,9 +25,10 @@ type Coordinator struct {
 	deployment atomic.Pointer[policy.Deployment]
 	ready      chan struct{} // closed by Run when requests are answered
 
-	mu    sync.Mutex
-	alive map[string]client.Alive // by worker; guarded by mu
-	roomy map[int]time.Time       // when a partition had much room, by partition; guarded by mu
+	mu     sync.Mutex
+	alive  map[string]seen   // by worker; guarded by mu
+	looked time.Time         // when the look began that found alive; guarded by mu
+	roomy  map[int]time.Time // when a partition had much room, by partition; guarded by mu
 }
 
 // New checks the configuration. It does no I/O.
@@ -36,7 +37,7 @@ func New(cfg Config) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]client.Alive{}, roomy: map[int]time.Time{}}, nil
+	return &Coordinator{cfg: cfg, views: newViews(cfg.Store), ready: make(chan struct{}), alive: map[string]seen{}, roomy: map[int]time.Time{}}, nil
 }
 
 // Ready is closed when requests are answered: the settings are read and the
@@ -158,20 +159,54 @@ func (c *Coordinator) watchSettings(ctx context.Context) error {
 }
 
 func (c *Coordinator) watchAlive(ctx context.Context) error {
-	return c.cfg.Log.Liveness().Watch(ctx, func(values map[string][]byte) error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.alive = client.ReadAlive(values)
+	return c.cfg.Log.Liveness().Watch(ctx, func(began time.Time, listed map[string]stream.Setting) error {
+		c.seeAlive(began, listed)
 		return nil
 	})
 }
 
-// driven reports whether the claim in force of a session is live.
-func (c *Coordinator) driven(s session.State) bool {
+// seeAlive takes over what a look at the liveness bucket found that began then.
+func (c *Coordinator) seeAlive(began time.Time, listed map[string]stream.Setting) {
+	values := make(map[string][]byte, len(listed))
+	for worker, v := range listed {
+		values[worker] = v.Value
+	}
+	all := make(map[string]seen, len(listed))
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a := c.alive[s.Claim.Worker]
-	return a.Incarnation == s.Claim.Incarnation && a.Drives(s.Header.ID, s.Epoch)
+	if began.Before(c.looked) {
+		return
+	}
+	for worker, a := range client.ReadAlive(values) {
+		s := seen{Alive: a, revision: listed[worker].Revision, since: began}
+		if was, ok := c.alive[worker]; ok && was.revision == s.revision {
+			s.since = was.since
+		}
+		all[worker] = s
+	}
+	c.alive, c.looked = all, began
+}
+
+// lookAgain looks at the liveness bucket, unless that was done since a log was read:
+// a claim is listed before it is in the log, so what was seen before that may be
+// without its driver. Where the bucket does not answer, what was seen last stands.
+func (c *Coordinator) lookAgain(ctx context.Context, read time.Time) {
+	c.mu.Lock()
+	fresh := c.looked.After(read)
+	c.mu.Unlock()
+	if fresh {
+		return
+	}
+	began := time.Now()
+	if listed, err := c.cfg.Log.Liveness().List(ctx); err == nil {
+		c.seeAlive(began, listed)
+	}
+}
+
+// driven reports whether the claim in force of a session is live.
+func (c *Coordinator) driven(s session.State) bool {
+	h := c.holds(s)
+	return h == holdLive || h == holdSilent
 }
 
 func (c *Coordinator) settings() policy.Deployment { return *c.deployment.Load() }

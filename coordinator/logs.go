@@ -35,6 +35,7 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 	ctx, cancel := context.WithTimeout(ctx, min(time.Duration(in.Wait)*time.Millisecond, longestWait))
 	defer cancel()
 	for {
+		read := time.Now()
 		e, err := c.cfg.Store.Session(in.ID)
 		if err != nil {
 			return nil, nil, err
@@ -44,7 +45,7 @@ func (c *Coordinator) events(ctx context.Context, _ caller, in client.EventsRequ
 		}
 		if e.State.Next > in.From || ctx.Err() != nil {
 			reply, err := c.readEvents(in, e.State.Next)
-			reply.Summary = c.summary(asked, e)
+			reply.Summary = c.summary(asked, e, read)
 			return &reply, at(in.ID, e.Tail), err
 		}
 		mark, _ := c.cfg.Store.Watermark(in.ID.Partition())

@@ -78,8 +78,8 @@ func TestQuarantineIsListedAndReleased(t *testing.T) {
 	if n, _ := d.nudges(poison); n != 0 {
 		t.Errorf("the sweep nudged the quarantined session %d times", n)
 	}
-	if s := d.show(unlucky); s.Status != client.StatusStalled || s.Stopped != "" {
-		t.Errorf("the one that two died on is %s (%s), want stalled", s.Status, s.Stopped)
+	if s := d.show(unlucky); s.Status != client.StatusLost || s.Stopped != "" {
+		t.Errorf("the one that two died on is %s (%s), want lost", s.Status, s.Stopped)
 	}
 	for range 8 { // two coordinators answer in turn
 		var out client.ListReply
@@ -98,8 +98,8 @@ func TestQuarantineIsListedAndReleased(t *testing.T) {
 	if all, person := d.nudges(poison); all != 1 || person != 1 {
 		t.Errorf("%d nudges, %d in a person's name, want one", all, person)
 	}
-	if s := d.show(poison); s.Status != client.StatusStalled || s.Stopped != "" {
-		t.Errorf("released, it is %s (%s), want stalled until somebody takes it", s.Status, s.Stopped)
+	if s := d.show(poison); s.Status != client.StatusLost || s.Stopped != "" {
+		t.Errorf("released, it is %s (%s), want lost until somebody takes it", s.Status, s.Stopped)
 	}
 	if err := d.release(poison); client.CodeOf(err) != client.CodePrecondition {
 		t.Errorf("a second release: %v, want %s", err, client.CodePrecondition)

@@ -7,17 +7,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/entail-fleet/entail/client"
-	"github.com/entail-fleet/entail/delegation"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/sessionstore"
 )
 
-// summary is a session as listings show it: its log's fold and whether its
-// driver is alive (SPEC 7.5).
-func (c *Coordinator) summary(ctx context.Context, e sessionstore.Entry) client.Summary {
+// summary is a session as listings show it: its log's fold, as it was read, and
+// whether its driver is alive (SPEC 7.5).
+func (c *Coordinator) summary(ctx context.Context, e sessionstore.Entry, read time.Time) client.Summary {
 	s := e.State
 	d := c.settings()
 	eff := policy.EffectiveOf(s.Knobs, d)
@@ -35,19 +35,31 @@ func (c *Coordinator) summary(ctx context.Context, e sessionstore.Entry) client.
 		out.Status, out.Stopped = client.StatusStopped, why
 		return out
 	}
-	out.Status, out.Outcome = c.status(s)
-	switch out.Status {
-	case client.StatusRunning, client.StatusStalled:
-		out.Worker = s.Claim.Worker
-	case client.StatusWaiting:
-		out.WaitsFor = s.Open.WaitsFor
-	case client.StatusIdle, client.StatusEnded, client.StatusStopped:
+	if s.Open != nil && !s.Open.Parked && !c.driven(s) {
+		c.lookAgain(ctx, read)
 	}
-	if s.Runnable() && !c.driven(s) {
-		if out.Why = c.waits(e.ID); out.Why != "" {
-			out.Status = client.StatusWaiting // SPEC 7.9: and says for what
+	out.Status, out.Outcome = c.state(e)
+	undriven := s.Runnable() && !c.driven(s)
+	if undriven {
+		var forWhat []session.Wait
+		if out.Why, forWhat = c.waits(e.ID); out.Why != "" {
+			out.Status, out.WaitsFor = client.StatusWaiting, forWhat // SPEC 7.9: and says for what
 		}
 	}
+	switch out.Status {
+	case client.StatusRunning, client.StatusStalled, client.StatusLost:
+		out.Worker = s.Claim.Worker
+	case client.StatusWaiting:
+		switch {
+		case len(out.WaitsFor) > 0:
+		case undriven:
+			out.WaitsFor = []session.Wait{{Kind: client.WaitWorker}}
+		default:
+			out.WaitsFor = s.Open.WaitsFor
+		}
+	case client.StatusIdle, client.StatusEnded, client.StatusStopped:
+	}
+	c.clock(&out, e)
 	return out
 }
 
@@ -67,48 +79,39 @@ func (c *Coordinator) stopped(ctx context.Context, e sessionstore.Entry) string 
 	return why
 }
 
-// waits returns why workers do not drive a session that they were pointed at,
-// empty if none says so.
-func (c *Coordinator) waits(id session.ID) string {
+// waits returns why workers do not drive a session that they were pointed at, and
+// for what it waits; nothing if none says so.
+func (c *Coordinator) waits(id session.ID) (string, []session.Wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var why []string
+	var forWhat []session.Wait
 	for _, name := range slices.Sorted(maps.Keys(c.alive)) {
 		for _, w := range c.alive[name].Waits {
-			if w.Session == id {
-				why = append(why, name+": "+w.Why)
+			if w.Session != id {
+				continue
+			}
+			why = append(why, name+": "+w.Why)
+			for _, f := range w.For {
+				if !slices.Contains(forWhat, f) {
+					forWhat = append(forWhat, f)
+				}
 			}
 		}
 	}
-	return strings.Join(why, "; ")
-}
-
-// status derives a session's one state.
-func (c *Coordinator) status(s session.State) (client.Status, session.EndOutcome) {
-	switch {
-	case s.Ended != nil:
-		return client.StatusEnded, s.Ended.Outcome
-	case s.Open != nil && s.Open.Parked && !s.Runnable():
-		return client.StatusWaiting, ""
-	case s.Runnable() && s.Epoch > 0 && s.Open != nil && !c.driven(s):
-		return client.StatusStalled, ""
-	case s.Runnable():
-		return client.StatusRunning, ""
-	case s.LastEnd != nil:
-		return client.StatusIdle, delegation.OutcomeOf(s.LastEnd.Reason, s.Denials > 0)
-	}
-	return client.StatusIdle, ""
+	return strings.Join(why, "; "), forWhat
 }
 
 func (c *Coordinator) show(ctx context.Context, _ caller, in client.SessionRequest) (*client.Summary, *client.Position, error) {
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
+	read := time.Now()
 	e, err := c.cfg.Store.Session(in.ID)
 	if err != nil {
 		return nil, nil, err
 	}
-	out := c.summary(ctx, e)
+	out := c.summary(ctx, e, read)
 	return &out, at(in.ID, e.Tail), nil
 }
 
@@ -119,11 +122,12 @@ func (c *Coordinator) tree(ctx context.Context, _ caller, in client.SessionReque
 	if _, err := c.cfg.Store.Session(in.ID); err != nil {
 		return nil, nil, err
 	}
+	read := time.Now()
 	entries, err := c.cfg.Store.Tree(in.ID.Root())
 	if err != nil {
 		return nil, nil, err
 	}
-	reply, err := c.listReply(ctx, entries)
+	reply, err := c.listReply(ctx, entries, read)
 	if err == nil && reply.More {
 		err = &client.Error{Code: client.CodeTooLarge, Session: in.ID, Message: fmt.Sprintf(
 			"the tree of %s has %d sessions, an answer holds %d of them: list it page by page, with method %s and this root",
@@ -145,6 +149,7 @@ func (c *Coordinator) list(ctx context.Context, _ caller, in client.ListRequest)
 	if limit == 0 || limit > most {
 		limit = most
 	}
+	read := time.Now()
 	entries, err := c.cfg.Store.Sessions(sessionstore.ListOptions{
 		Root: in.Root, Parent: in.Parent, Origin: in.Origin, After: in.AfterID, Limit: limit + 1,
 	})
@@ -152,7 +157,7 @@ func (c *Coordinator) list(ctx context.Context, _ caller, in client.ListRequest)
 		return nil, nil, err
 	}
 	more := len(entries) > limit
-	reply, err := c.listReply(ctx, entries[:min(limit, len(entries))])
+	reply, err := c.listReply(ctx, entries[:min(limit, len(entries))], read)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -186,7 +191,7 @@ func (c *Coordinator) checkList(in client.ListRequest) error {
 const maxListed = 1 << 20
 
 // listReply holds the first of some sessions, as many as fit an answer.
-func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entry) (*client.ListReply, error) {
+func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entry, read time.Time) (*client.ListReply, error) {
 	reply := &client.ListReply{Sessions: make([]client.Summary, 0, len(entries))}
 	for p := range c.cfg.Partitions {
 		if err := c.lost(ctx, p); err != nil {
@@ -195,7 +200,7 @@ func (c *Coordinator) listReply(ctx context.Context, entries []sessionstore.Entr
 	}
 	size := 0
 	for _, e := range entries {
-		s := c.summary(ctx, e)
+		s := c.summary(ctx, e, read)
 		text, err := encode(s)
 		if err != nil {
 			return nil, err

@@ -118,8 +118,11 @@ func TestLiveness(t *testing.T) {
 	defer cancel()
 	seen, ended := make(chan []string, 100), make(chan error, 1)
 	go func() {
-		ended <- l.Liveness().Watch(ctx, func(live map[string][]byte) error {
-			seen <- slices.Sorted(maps.Keys(live))
+		ended <- l.Liveness().Watch(ctx, func(_ time.Time, live map[string]stream.Setting) error {
+			select {
+			case seen <- slices.Sorted(maps.Keys(live)):
+			default: // the test has seen enough
+			}
 			return nil
 		})
 	}()

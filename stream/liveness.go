@@ -1,11 +1,10 @@
 package stream
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 )
@@ -71,17 +70,16 @@ func (v Liveness) List(ctx context.Context) (map[string]Setting, error) {
 	return out, nil
 }
 
-// Watch calls fn with the values of all live workers, and again whenever it finds
-// them changed, looking each [Config.Poll], until ctx ends or fn fails. It polls
-// because a value expires without a word.
-func (v Liveness) Watch(ctx context.Context, fn func(map[string][]byte) error) error {
-	var last map[string][]byte
+// Watch calls fn with the values of all live workers each time it has read them, and
+// with when it began to, which is each [Config.Poll], until ctx ends or fn fails. It polls because a value
+// expires without a word; a look that fails is left out.
+func (v Liveness) Watch(ctx context.Context, fn func(began time.Time, listed map[string]Setting) error) error {
 	return v.log.poll(ctx, func(ctx context.Context) error {
-		now, err := v.All(ctx)
-		if err != nil || last != nil && maps.EqualFunc(now, last, bytes.Equal) {
+		began := time.Now()
+		listed, err := v.List(ctx)
+		if err != nil {
 			return nil //nolint:nilerr // looked at again
 		}
-		last = now
-		return fn(now)
+		return fn(began, listed)
 	})
 }

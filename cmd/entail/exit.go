@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
@@ -167,6 +169,30 @@ func stateText(s client.Summary) string {
 	}
 	return string(s.Status)
 }
+
+// nowText is what a session does or waits for now, empty if it does neither.
+func nowText(s client.Summary) string {
+	var words []string
+	if s.Elapsed > 0 {
+		words = append(words, fmt.Sprintf("turn %d for %s", s.Turn, span(ms(s.Elapsed))))
+	}
+	for _, c := range s.Current {
+		what := c.What
+		if c.What == client.DoingCall {
+			what = fmt.Sprintf("%s %s", c.Tool, c.Call)
+		}
+		words = append(words, fmt.Sprintf("%s for %s", what, span(ms(c.Elapsed))))
+	}
+	for _, w := range s.WaitsFor {
+		words = append(words, strings.TrimSpace(fmt.Sprintf("waits for %s %s", w.Kind, w.ID)))
+	}
+	if len(words) > 0 && s.LastTime > 0 {
+		words = append(words, fmt.Sprintf("last event %s ago", span(ms(s.Age))))
+	}
+	return strings.Join(words, ", ")
+}
+
+func ms(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
 // endText says why a session is not going on.
 func endText(s client.Summary) string {

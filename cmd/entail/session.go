@@ -72,8 +72,9 @@ func newSessionLs(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List sessions, oldest first",
-		Long: `List the sessions of a deployment, oldest first, with their state. A session that
-was stopped is listed with the reason: its log is damaged, a part of the store is
+		Long: `List the sessions of a deployment, oldest first, with their state: what a running one
+does and for how long, what a waiting one waits for, and the age of the last event.
+docs/cli.md says what each state means. A session that was stopped is listed with the reason: its log is damaged, a part of the store is
 lost, or it is quarantined because workers died on it. So is one that workers were
 pointed at and do not drive, for want of its workspace, say.`,
 		Example: `  entail session ls
@@ -137,6 +138,9 @@ func (a *app) summaries(list []client.Summary) error {
 	for _, s := range list {
 		err := a.printer.value(s, func() {
 			a.printer.line("%-57s  %-24s %-18s %s", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
+			if now := nowText(s); now != "" {
+				a.printer.line("  %s", a.printer.paint(grey, now))
+			}
 			if s.Stopped != "" {
 				a.printer.line("  %s", a.printer.paint(red, clean(s.Stopped)))
 			}
@@ -180,6 +184,9 @@ func (a *app) show(s client.Summary) {
 	row := func(name, format string, args ...any) { a.printer.line("%-12s %s", name, fmt.Sprintf(format, args...)) }
 	row("session", "%s", s.Header.ID)
 	row("state", "%s", stateText(s))
+	if now := nowText(s); now != "" {
+		row("now", "%s", now)
+	}
 	row("label", "%s", name(s.Header))
 	if s.Header.ParentSession != "" {
 		row("parent", "%s (%s, depth %d)", s.Header.ParentSession, s.Header.Origin, s.Header.DelegationDepth)
@@ -190,9 +197,6 @@ func (a *app) show(s client.Summary) {
 	row("work", "turn %d, %d model steps, %d calls succeeded, %d denied", s.Turn, s.Steps, s.Calls, s.Denials)
 	for _, c := range s.Children {
 		row("child", "%s", c)
-	}
-	for _, w := range s.WaitsFor {
-		row("waits for", "%s %s", w.Kind, w.ID)
 	}
 	if s.Worker != "" {
 		row("worker", "%s", s.Worker)
@@ -244,6 +248,9 @@ func (a *app) branch(tree []client.Summary, parent session.ID, depth int) {
 		}
 		a.printer.line("%s%s  %s  %s, sandbox %s, approvals %s",
 			strings.Repeat("  ", depth), name(s.Header), s.Header.ID, stateText(s), s.Sandbox, s.Approvals)
+		if now := nowText(s); now != "" {
+			a.printer.line("%s  %s", strings.Repeat("  ", depth), a.printer.paint(grey, now))
+		}
 		a.branch(tree, s.Header.ID, depth+1)
 	}
 }

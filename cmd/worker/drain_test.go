@@ -64,7 +64,7 @@ func said(name string) string { return fmt.Sprintf(`"content":"%s done`, name) }
 
 func (d *drains) open(name string) {
 	d.t.Helper()
-	d.must(os.WriteFile(filepath.Join(d.ws, name+".opened"), nil, 0o666))
+	d.must(writeFile(filepath.Join(d.ws, name+".opened")))
 }
 
 func (d *drains) runs(name string) {
@@ -324,3 +324,5 @@ func TestDrainHandsOver(t *testing.T) {
 	other := d.root("true")
 	d.logged(other, "turn/end ")
 }
+
+func writeFile(path string) error { return os.WriteFile(path, nil, 0o666) }
