@@ -214,7 +214,8 @@ func (f Facts) notStarted(c session.Call, why string) []session.Payload {
 	return append(events, f.result(c, "Not started: "+why+".", session.CodeToolNotStarted, false))
 }
 
-// stop obeys an interrupt or a cancel: every call gets its result, then step and
+// stop obeys an interrupt or a cancel, or ends a turn that cannot give up what it
+// held: every call gets its result, then step and
 // turn end. Children go on; a cancel reaches them by the coordinator.
 func (f Facts) stop() Action {
 	var events []session.Payload
@@ -246,6 +247,9 @@ func (f Facts) stop() Action {
 
 // stopped says who stopped the turn.
 func (f Facts) stopped() session.EndReason {
+	if why := f.Self.Undisposed; why != "" {
+		return session.EndReason{Kind: session.EndError, By: session.ByDisposal, Message: why}
+	}
 	r := session.EndReason{Kind: session.EndAborted}
 	by := (*session.Party)(nil)
 	if s := f.State.Stop; s != nil {

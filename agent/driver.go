@@ -25,9 +25,10 @@ type driver struct {
 	poked  chan struct{} // sent by the worker
 	abort  context.CancelCauseFunc
 
-	beat    *beat // of the claim it holds
-	epoch   uint64
-	settled session.Seq
+	beat       *beat // of the claim it holds
+	epoch      uint64
+	settled    session.Seq
+	undisposed string // why what the open turn held could not be given up
 
 	mu    sync.Mutex // guards what follows: calls of a step run beside each other
 	began map[session.Seq]time.Time
@@ -75,6 +76,7 @@ func (d *driver) drive(ctx context.Context) (err error) {
 			return err
 		}
 		switch {
+		case rests(record) && d.dispose(): // and look again
 		case len(record) > 0:
 			err = d.write(ctx, f, record)
 		case next.Kind == Idle:
@@ -120,7 +122,7 @@ func (d *driver) facts(ctx context.Context) (Facts, error) {
 		State: s, Events: events, Deployment: d.worker.pulse.settings(),
 		Self: Self{
 			Worker: d.worker.cfg.Name, Incarnation: d.worker.cfg.Incarnation,
-			Epoch: d.epoch, Settled: d.settled, Now: time.Now().UnixMilli(),
+			Epoch: d.epoch, Settled: d.settled, Undisposed: d.undisposed, Now: time.Now().UnixMilli(),
 		},
 	}
 	if d.epoch == 0 && s.Open != nil && !s.Open.Parked {
@@ -165,10 +167,29 @@ func (d *driver) write(ctx context.Context, f Facts, record []session.Payload) e
 			return err
 		}
 	}
-	if slices.ContainsFunc(record, func(p session.Payload) bool { return is[*session.TurnPark](p) || is[*session.TurnEnd](p) }) {
-		return d.closeWorkspace()
+	if slices.ContainsFunc(record, is[*session.TurnEnd]) {
+		d.undisposed = ""
 	}
 	return nil
+}
+
+// rests reports whether a record leaves the turn to wait or ends it.
+func rests(record []session.Payload) bool {
+	return slices.ContainsFunc(record, func(p session.Payload) bool { return is[*session.TurnPark](p) || is[*session.TurnEnd](p) })
+}
+
+// dispose gives up what the turn held, before the log says that the turn has ended or
+// waits: what fails becomes the turn's end. It reports whether anything was held.
+func (d *driver) dispose() bool {
+	if !d.holds() {
+		return false
+	}
+	d.beat.allow(limitCall) // there may be much to remove
+	if err := d.closeWorkspace(); err != nil {
+		d.log.Error("what a turn held is not gone", slog.Any("error", err))
+		d.undisposed = "what the turn held could not be given up: " + reason(err)
+	}
+	return true
 }
 
 // exactly is the change that writes a record planned on a state, and only there.
@@ -294,6 +315,13 @@ func (d *driver) workspace(s session.State) (*sandbox.Workspace, error) {
 	}
 	d.ws = ws
 	return ws, nil
+}
+
+// holds reports whether the loop holds a workspace.
+func (d *driver) holds() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ws != nil
 }
 
 func (d *driver) closeWorkspace() error {

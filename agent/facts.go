@@ -30,6 +30,9 @@ type Self struct {
 	// Settled is the length of the log at which a coordinator said that nothing
 	// is owed to the parent.
 	Settled session.Seq
+	// Undisposed says why what the open turn held could not be given up. The turn
+	// then ends at once, as a failure (SPEC 7.7).
+	Undisposed string
 	// Now is the time that events written now carry, in milliseconds since 1970.
 	Now int64
 }
@@ -53,8 +56,11 @@ func (f Facts) after(p session.Payload) (Facts, error) {
 	}
 	f.State = next
 	f.Events = append(slices.Clip(f.Events), e)
-	if c, ok := p.(*session.Claim); ok {
-		f.Self.Epoch = c.Epoch
+	switch p := p.(type) {
+	case *session.Claim:
+		f.Self.Epoch = p.Epoch
+	case *session.TurnEnd:
+		f.Self.Undisposed = ""
 	}
 	return f, nil
 }

@@ -84,7 +84,7 @@ func Next(f Facts) Action {
 		return f.betweenTurns()
 	case s.Open.Parked:
 		return f.parked()
-	case s.Stopping():
+	case s.Stopping(), f.Self.Undisposed != "":
 		return f.stop()
 	case !s.Open.StepOpen:
 		return f.betweenSteps()
@@ -200,6 +200,9 @@ func (f Facts) betweenTurns() Action {
 		o := session.OutcomeCancelled
 		if s.Stop.Budget {
 			o = session.OutcomeBudget
+		}
+		if end := s.LastEnd; end != nil && end.Seq > s.Stop.Seq && end.Reason.By == session.ByDisposal {
+			return f.endSession(session.OutcomeFailed, end.Reason.Message)
 		}
 		return f.endSession(o, s.Stop.Reason)
 	case len(s.Pending) > 0:

@@ -12,8 +12,8 @@ import (
 )
 
 // request asks the model for the open step's answer and writes it, with its
-// calls, as one record. What slips in meanwhile does not make the answer wrong:
-// it is written as long as the step is open and the session this loop's.
+// calls, as one record. What slips in meanwhile does not make the answer wrong: it
+// is written as long as the step is open, not stopped, and the session this loop's.
 func (d *driver) request(ctx context.Context, f Facts) error {
 	asking, stop := d.watch(ctx)
 	res, err := d.ask(asking, f)
@@ -21,7 +21,7 @@ func (d *driver) request(ctx context.Context, f Facts) error {
 	stop()
 	switch {
 	case err == nil:
-		err = d.append(ctx, d.whileMine("answer", stillOpen(f.State), f.answerEvents(res)))
+		err = d.append(ctx, d.whileMine("answer", f.awaited(), f.answerEvents(res)))
 		if errors.Is(err, session.ErrTooLarge) {
 			return d.fail(ctx, f, errors.New("the answer is too large for the log"))
 		}
@@ -47,9 +47,22 @@ func (d *driver) ask(ctx context.Context, f Facts) (model.Response, error) {
 
 // fail ends the turn for want of an answer.
 func (d *driver) fail(ctx context.Context, f Facts, why error) error {
+	if d.dispose(); d.undisposed != "" {
+		return nil // which ends the turn
+	}
 	record := f.endStep().Events
 	record = append(record, f.endTurn(session.EndReason{Kind: session.EndError, Message: clip(why.Error(), maxNotice)}).Events...)
-	return d.append(ctx, d.whileMine("end the turn", stillOpen(f.State), record))
+	return d.append(ctx, d.whileMine("end the turn", f.awaited(), record))
+}
+
+// awaited is the condition of whatever came of a model request: its step is open and
+// without an answer, and nobody has stopped the turn meanwhile. An answer that comes
+// later is dropped (SPEC 7.7).
+func (f Facts) awaited() func(session.State) bool {
+	at := f.State
+	return func(s session.State) bool {
+		return s.Open != nil && s.Turn == at.Turn && s.Open.StepOpen && s.Open.Step == at.Open.Step && !s.Open.Answered && !s.Stopping()
+	}
 }
 
 // answerEvents are an answer and its calls, under ids of ours (SPEC 4.5).

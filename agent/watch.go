@@ -4,8 +4,6 @@ import (
 	"context"
 	"sync"
 	"time"
-
-	"github.com/entail-fleet/entail/session"
 )
 
 // pollInterval is how often a log is looked at while something runs
@@ -65,11 +63,4 @@ func (r *Replica) Halted() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.chain.Halted() != nil
-}
-
-// stillOpen is the condition of what belongs to the open, unanswered step.
-func stillOpen(at session.State) func(session.State) bool {
-	return func(s session.State) bool {
-		return s.Open != nil && s.Turn == at.Turn && s.Open.StepOpen && s.Open.Step == at.Open.Step && !s.Open.Answered
-	}
 }

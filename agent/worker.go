@@ -146,6 +146,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		w.pulse.run(signing, func(err error) { w.cfg.Logger.Warn("sign of life failed", slog.Any("error", err)) })
 	})
 	signs.Go(func() { w.replicas.run(signing) })
+	signs.Go(func() { w.removeLeft(signing) })
 	for slot := range w.cfg.Concurrency {
 		slots.Go(func() { w.slot(ctx, work, slot) })
 	}
@@ -197,6 +198,24 @@ func (w *Worker) firstPulse(ctx context.Context) bool {
 		delay.For(ctx, retryPause)
 	}
 	return false
+}
+
+// removeLeft removes what dead workers of this host left, now and once a lease: what
+// lived on for a while after its worker goes then (SPEC 7.7).
+func (w *Worker) removeLeft(ctx context.Context) {
+	for said := ""; ; {
+		removed, err := w.cfg.Runner.RemoveLeft()
+		if removed > 0 {
+			w.cfg.Logger.Info("removed what dead workers left", slog.Int("directories", removed))
+		}
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			w.cfg.Logger.Warn("what dead workers left is not gone", slog.Any("error", err))
+		}
+		if !delay.For(ctx, w.cfg.Lease) {
+			return
+		}
+	}
 }
 
 // slot pulls one hint after the other and drives what it names. A slot that is

@@ -34,7 +34,7 @@ func Notices(parent session.State, child session.State, ends []Settled) []sessio
 		outcome := e.outcome()
 		out = append(out, &session.UserMessage{
 			ID: session.NoticeID(child.Header.ID, e.Turn, e.Seq), Role: "user",
-			Content: noticeText(child.Header, outcome, e.Closing), By: by,
+			Content: noticeText(child.Header, outcome, e), By: by,
 			Source: session.MessageSource{
 				Kind: session.FromSettled, Form: "notice", SenderSessionID: child.Header.ID,
 				Summary: string(outcome), Turn: e.Turn, Seq: e.Seq, Outcome: string(outcome),
@@ -80,13 +80,31 @@ func OutcomeOf(r session.EndReason, denials bool) session.EndOutcome {
 // record's neighbourhood; the whole text is in the child's log.
 const maxClosing = 16 << 10
 
-func noticeText(h session.Header, o session.EndOutcome, closing string) string {
-	closing = strings.TrimSpace(closing)
+// maxReason bounds why a turn ended in a notice.
+const maxReason = 1 << 10
+
+func clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + " [cut]"
+}
+
+// noticeText is what the parent is told. The message of a turn whose disposal failed
+// is withheld: nobody knows what goes on with what it speaks of.
+func noticeText(h session.Header, o session.EndOutcome, e Settled) string {
+	closing, why := strings.TrimSpace(e.Closing), ""
+	if e.Reason.Message != "" {
+		why = " (" + clip(e.Reason.Message, maxReason) + ")"
+	}
+	if e.Reason.By == session.ByDisposal {
+		return fmt.Sprintf("Subagent %q (%s) is idle: %s%s. What it said at the end is withheld.", h.Label, h.ID, o, why)
+	}
 	if len(closing) > maxClosing {
 		closing = strings.ToValidUTF8(closing[:maxClosing], "") + "\n[cut; the rest is in the log of " + string(h.ID) + "]"
 	}
 	if closing == "" {
-		return fmt.Sprintf("Subagent %q (%s) is idle: %s. It said nothing at the end.", h.Label, h.ID, o)
+		return fmt.Sprintf("Subagent %q (%s) is idle: %s%s. It said nothing at the end.", h.Label, h.ID, o, why)
 	}
-	return fmt.Sprintf("Subagent %q (%s) is idle: %s. Its last message:\n%s", h.Label, h.ID, o, closing)
+	return fmt.Sprintf("Subagent %q (%s) is idle: %s%s. Its last message:\n%s", h.Label, h.ID, o, why, closing)
 }

@@ -146,6 +146,13 @@
 // every mode: where less is kept, the line says so. File operations bound what
 // they show as well, and say how to ask for more.
 //
+// # What is left of the dead
+//
+// A temp directory is held by a lock that goes with the last process that was given
+// it. [Runner.RemoveLeft] removes those that nobody holds, and cgroups of commands,
+// which a worker that was killed could not. It removes no other name, and nothing of
+// another user's that is not a tree's.
+//
 // # Hidden paths
 //
 // Landlock cannot subtract, so reading is granted to each sibling on the way to
@@ -194,7 +201,8 @@
 //     architecture; no openat2, which programs do without.
 //   - What a call writes can do harm later, when somebody runs it unconfined.
 //   - A call that is killed in the middle of a write can leave a file named
-//     .entail-*.tmp beside the target.
+//     .entail-*.tmp beside the target. Nobody removes it: whose it is cannot be told
+//     from it, and the next write may be another worker's.
 //   - A denial reported for a shell command is a suspicion with good reason: it
 //     failed, and its standard error speaks of one of the fence's errors.
 //     Denials of file operations are exact.

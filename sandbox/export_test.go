@@ -31,6 +31,9 @@ func (w *Workspace) PerformOn(ctx context.Context, mode session.SandboxMode, ter
 // Temp is the path of the private temp directory.
 func (w *Workspace) Temp() string { return w.temp.Name() }
 
+// RemoveLeftIn is RemoveLeft for workers that have another temp directory.
+func (r *Runner) RemoveLeftIn(dir string) (int, error) { return r.removeLeft(dir) }
+
 // WithMaxABI makes the launcher believe in no Landlock ABI above abi.
 func (c Config) WithMaxABI(abi int) Config {
 	c.maxABI = abi

@@ -29,6 +29,9 @@ func New(Config) (*Runner, error) {
 // Close does nothing.
 func (*Runner) Close() error { return nil }
 
+// RemoveLeft does nothing: no worker leaves anything.
+func (*Runner) RemoveLeft() (int, error) { return 0, nil }
+
 // Mark does nothing: no call works in any directory.
 func Mark(_, _ string) error { return nil }
 

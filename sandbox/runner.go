@@ -158,26 +158,6 @@ func openDir(path string) (*os.File, error) {
 	return f, nil
 }
 
-// makeTemp makes a private temp directory, which os.MkdirTemp gives mode 0700.
-func makeTemp(hidden []string) (*os.File, error) {
-	made, err := os.MkdirTemp("", wire.TempPrefix)
-	if err != nil {
-		return nil, fmt.Errorf("make private temp directory: %w", err)
-	}
-	path, err := filepath.EvalSymlinks(made)
-	if err == nil && slices.ContainsFunc(hidden, func(h string) bool { return paths.Within(path, h) }) {
-		err = errors.New("it lies inside the data directory: choose another TMPDIR")
-	}
-	var temp *os.File
-	if err == nil {
-		temp, err = openDir(path)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("make private temp directory: %w", err), os.RemoveAll(made))
-	}
-	return temp, nil
-}
-
 // resolveAll resolves paths, and drops those that lie below another.
 func resolveAll(hidden []string) ([]string, error) {
 	var all []string
@@ -198,13 +178,13 @@ func resolveAll(hidden []string) ([]string, error) {
 	return tops, nil
 }
 
-// Close ends the helper and removes the temp directory. Calls must have ended. What cannot be removed
-// is an error, which makes the session's outcome a failure (SPEC 7.7).
+// Close ends the helper and removes the temp directory. Calls must have ended. What
+// cannot be removed is an error, which makes the session's outcome a failure (SPEC 7.7).
 func (w *Workspace) Close() error {
-	err := errors.Join(w.helpers.close(), w.root.Close(), w.temp.Close(), os.RemoveAll(w.temp.Name()))
-	if errors.Is(err, os.ErrClosed) {
+	if errors.Is(w.root.Close(), os.ErrClosed) {
 		return nil // closed before
 	}
+	err := errors.Join(w.helpers.close(), removeTemp(w.temp), w.temp.Close())
 	if err != nil {
 		return fmt.Errorf("close workspace: %w", err)
 	}

@@ -186,7 +186,11 @@ type TurnEnd struct {
 	Extent
 }
 
-// EndReason says why a turn ended. By is who, for an aborted one.
+// ByDisposal is who ended a turn whose processes or files could not be given up: its
+// end is an error, whatever it came to (SPEC 7.7).
+const ByDisposal = "disposal"
+
+// EndReason says why a turn ended. By is who, for an aborted one, and [ByDisposal].
 type EndReason struct {
 	Kind    EndKind `json:"kind"`
 	By      string  `json:"by,omitempty"`
