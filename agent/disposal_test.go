@@ -7,8 +7,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/oklog/ulid/v2"
@@ -149,8 +151,15 @@ func TestSPEC7_7_LateAnswersAreDropped(t *testing.T) {
 			w.work("w1", 1, func(c *agent.Config) {
 				c.Models = func(session.ModelSelected) (model.Client, error) { return m, nil }
 			})
+			letAnswer := sync.OnceFunc(func() { close(m.answer) })
+			t.Cleanup(letAnswer) // before the worker is waited for
 			id := w.root("", endpoint)
-			<-m.asked
+			select {
+			case <-m.asked:
+			case <-time.After(patience):
+				t.Fatal("the model was never asked")
+			}
+			eventually(t, "the coordinator has seen the turn", func() bool { e, err := w.store.Session(id); return err == nil && e.State.Open != nil })
 			if stop == "cancel" {
 				w.cancel(id)
 			} else {
@@ -160,7 +169,7 @@ func TestSPEC7_7_LateAnswersAreDropped(t *testing.T) {
 				s, _ := w.open(id).State()
 				return s.Stopping()
 			})
-			close(m.answer)
+			letAnswer()
 			s := w.until(id, "the end of turn 1", func(s session.State) bool { return s.LastEnd != nil })
 			events := w.open(id).Events()
 			if n := len(payloads[*session.AssistantMessage](events)); n != 0 || s.LastEnd.Reason.Kind != session.EndAborted {
@@ -205,16 +214,29 @@ sessions:
 			return info.NumAckPending == 0 && info.NumPending == 0
 		})
 	}
-	once() // launchers that wait for calls come with the first
-	count := runtime.NumGoroutine
-	lowest := func(most int) int {
-		n := count()
-		eventually(t, fmt.Sprintf("no more than %d goroutines", most), func() bool { n = count(); return n <= most })
-		return n
-	}
-	before := count()
-	for range 4 {
+	const rounds, sessions = 4, 4 // each starts a child as well
+	once()                        // launchers that wait for calls come with the first
+	before, all := workers(), runtime.NumGoroutine()
+	for range rounds {
 		once()
 	}
-	t.Logf("%d goroutines before, %d after", before, lowest(before))
+	eventually(t, "the worker has the goroutines that it had", func() bool { return workers() <= before })
+	// A broker and a coordinator run here, too, whose number goes up and down a little.
+	eventually(t, "the process has about the goroutines that it had", func() bool { return runtime.NumGoroutine() < all+rounds*sessions/2 })
+	t.Logf("%d goroutines of the worker, %d in all, before; %d and %d after", before, all, workers(), runtime.NumGoroutine())
+	if before < 4 {
+		t.Errorf("only %d goroutines are taken for the worker's, which has 4 slots", before)
+	}
+}
+
+// workers counts the goroutines that run a worker's code.
+func workers() int {
+	buf := make([]byte, 4<<20)
+	n := 0
+	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if strings.Contains(stack, "entail/agent.(") || strings.Contains(stack, "entail/sandbox.(") {
+			n++
+		}
+	}
+	return n
 }
