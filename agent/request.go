@@ -127,16 +127,24 @@ func (w *Worker) model(ctx context.Context, s session.State) (model.Client, erro
 	return script.Client(), nil
 }
 
-// scriptText reads a script where another session's event names it.
+// scriptText reads a script where another session's event names it: in its genesis,
+// which nothing that came later can make unreadable. The digest in the reader's own
+// log says whether it is the one.
 func (w *Worker) scriptText(ctx context.Context, id session.ID, seq session.Seq) (string, error) {
-	rep, done, err := w.replicas.open(ctx, id, "")
+	raw, err := w.cfg.Log.Genesis(ctx, id, id)
 	if err != nil {
 		return "", err
 	}
-	defer done()
-	e, ok := Facts{Events: rep.Events()}.at(seq)
-	if m, is := e.Payload.(*session.ModelSelected); ok && is && m.Script != nil {
-		return m.Script.Text, nil
+	rec, err := session.DecodeRecord(raw)
+	if err != nil {
+		return "", err
+	}
+	if rec.Birth != nil {
+		for _, e := range rec.Birth.First.Events {
+			if m, is := e.Payload.(*session.ModelSelected); is && e.Seq == seq && m.Script != nil {
+				return m.Script.Text, nil
+			}
+		}
 	}
 	return "", fmt.Errorf("event %d of %s holds no script", seq, id)
 }

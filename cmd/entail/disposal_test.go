@@ -216,15 +216,30 @@ func (now holdings) within(before holdings) bool {
 }
 
 // start starts a root on a script.
-func (h *household) start(story string) session.ID {
+func (h *household) start(story string, change ...func(*client.CreateRequest)) session.ID {
 	h.t.Helper()
 	id, err := session.RootID(ulid.Make().String(), 1)
 	h.must(err)
-	h.must(h.api.Call(h.t.Context(), client.MethodCreate, client.CreateRequest{
+	in := client.CreateRequest{
 		Head: client.Head{Version: client.APIVersion}, ID: id, Cwd: h.work, Label: "root", Prompt: "go", Sandbox: session.WorkspaceWrite,
 		Model: client.Model{Provider: "scripted", Model: "test", Script: story},
-	}, nil))
+	}
+	for _, fn := range change {
+		fn(&in)
+	}
+	h.must(h.api.Call(h.t.Context(), client.MethodCreate, in, nil))
 	return id
+}
+
+// begun waits until so many endless calls run, and forgets them.
+func (h *household) begun(calls int) {
+	h.t.Helper()
+	path := filepath.Join(h.work, "begun")
+	h.eventually(func() bool {
+		text, _ := os.ReadFile(path) // it is made by the first
+		return strings.Count(string(text), "x") == calls
+	})
+	h.must(os.Remove(path))
 }
 
 func (h *household) show(id session.ID) client.Summary {
@@ -281,9 +296,7 @@ func (h *household) batch(f *fates) {
 	for range slots {
 		endless = append(endless, h.start(storyEndless))
 	}
-	begun := filepath.Join(h.work, "begun")
-	h.eventually(func() bool { text, _ := os.ReadFile(begun); return strings.Count(string(text), "x") == slots }) // it is made by the first
-	h.must(os.Remove(begun))
+	h.begun(slots)
 	of := map[session.ID]string{}
 	for _, id := range endless {
 		of[id] = h.show(id).Worker
