@@ -61,13 +61,16 @@ func (f Facts) again() []session.CallID {
 // batch lists the calls to decide now: the next one in order, and with it those
 // right behind it that may be launched at once with it. Tools that only read run
 // beside each other; delegations go to a coordinator as one request; every other
-// effect waits for the one before it and gets a commit of its own (SPEC 5.3).
+// effect waits for the one before it and gets a commit of its own (SPEC 5.3). All wait
+// behind an open question: what they do may rest on its call.
 func (f Facts) batch() []session.CallID {
 	var ids []session.CallID
 	var group string
 	for _, c := range f.State.Open.Calls {
-		ready := c.State == session.CallUndecided || c.State == session.CallAsked && c.Ask != nil && c.Ask.Outcome != ""
-		if !ready {
+		if c.State == session.CallAsked && (c.Ask == nil || c.Ask.Outcome == "") {
+			break
+		}
+		if c.State != session.CallUndecided && c.State != session.CallAsked {
 			continue
 		}
 		g := groupOf(c.Name)

@@ -103,8 +103,8 @@ func (f Facts) decideOne(c session.Call) (verdict, error) {
 	case policy.Denial:
 		return verdict{events: f.denied(c, d)}, nil
 	case policy.Question:
-		events, err := f.unanswered(c, d, subject)
-		return verdict{events: events}, err
+		rec, ask := d.Record(), d.Ask()
+		return verdict{events: []session.Payload{&rec, &ask}}, nil
 	}
 	panic("unreachable: a decision is one of three")
 }
@@ -118,29 +118,6 @@ func (f Facts) denied(c session.Call, d policy.Denial) []session.Payload {
 	}
 	rec := d.Record()
 	return append(events, &rec, f.result(c, d.Text(), d.Code(), true))
-}
-
-// unanswered asks a question that nobody can answer yet: no surface exists, so
-// its outcome is unavailable at once, and the call is decided on that.
-func (f Facts) unanswered(c session.Call, q policy.Question, subject policy.Call) ([]session.Payload, error) {
-	rec, ask := q.Record(), q.Ask()
-	events := []session.Payload{&rec, &ask, &session.ApprovalDecided{ID: ask.ID, Outcome: session.Unavailable}}
-	for _, p := range events {
-		next, err := f.after(p)
-		if err != nil {
-			return nil, err
-		}
-		f = next
-	}
-	d, err := policy.Decide(f.State, f.Deployment, subject, Tools())
-	if err != nil {
-		return nil, fmt.Errorf("decide call %s: %w", c.ID, err)
-	}
-	denial, ok := d.(policy.Denial)
-	if !ok {
-		return nil, fmt.Errorf("call %s is not denied though nobody answered", c.ID)
-	}
-	return append(events, f.denied(c, denial)...), nil
 }
 
 // rerun prepares calls that a dead driver left open and that only read. One whose

@@ -61,36 +61,26 @@ sessions:
 	}
 }
 
-// Under ask nobody can answer yet: the question's outcome is unavailable at once,
-// and asked and decided stand in the log before the denial.
+// Where there is nobody to ask, a question's outcome is unavailable at once, and asked
+// and decided stand in the log before the denial (SPEC 5.7).
 func TestAskIsUnavailable(t *testing.T) {
 	t.Parallel()
-	for _, surface := range []session.Surface{session.SurfaceNone, session.SurfaceAny} {
-		t.Run(string(surface), func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			w.work("w1", 1)
-			id := w.root(`
-sessions:
-  root:
-    - calls: [{id: e, tool: write, args: {path: x, content: y, sandbox_permissions: danger-full-access, justification: please}}]
-    - text: done
-`, func(in *client.CreateRequest) { in.Surface = surface })
-			w.idle(id)
-			events := w.open(id).Events()
-			onceEach(t, events)
-			decided := payloads[*session.ApprovalDecided](events)
-			if len(decided) != 1 || decided[0].Outcome != session.Unavailable {
-				t.Errorf("decided %+v, want one, unavailable", decided)
-			}
-			decisions := payloads[*session.ToolDecision](events)
-			if last := decisions[len(decisions)-1]; last.Verdict != session.Deny || last.By != session.StageApproval {
-				t.Errorf("the last decision is %+v, want a denial by approval", last)
-			}
-			if exists(w.path("x")) {
-				t.Error("the file was written")
-			}
-		})
+	w := newWorld(t)
+	w.work("w1", 1)
+	id := w.root(wantsMore, func(in *client.CreateRequest) { in.Surface = session.SurfaceNone })
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	decided := payloads[*session.ApprovalDecided](events)
+	if len(decided) != 1 || decided[0].Outcome != session.Unavailable {
+		t.Errorf("decided %+v, want one, unavailable", decided)
+	}
+	decisions := payloads[*session.ToolDecision](events)
+	if first := decisions[0]; first.CallID != "1.1.0" || first.Verdict != session.Deny || first.By != session.StageApproval {
+		t.Errorf("the first decision is %+v, want a denial by approval", first)
+	}
+	if exists(w.path("x")) {
+		t.Error("the file was written")
 	}
 }
 

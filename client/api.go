@@ -34,6 +34,9 @@ const (
 	MethodInterrupt     = "session_interrupt"
 	MethodCancel        = "session_cancel"
 	MethodRelease       = "session_release"
+	MethodApprovals     = "approval_list"
+	MethodApproval      = "approval_show"
+	MethodAnswer        = "approval_answer"
 	MethodPolicySet     = "policy_set"
 	MethodPolicyGet     = "policy_get"
 	MethodPolicyExplain = "policy_explain"
@@ -367,6 +370,76 @@ type StopRequest struct {
 type StopReply struct {
 	Turn int    `json:"turn,omitempty"`
 	Note string `json:"note,omitempty"`
+}
+
+// Approval is a question about a call that waits for a person (SPEC 5.6).
+type Approval struct {
+	Session session.ID     `json:"session"`
+	Label   string         `json:"label,omitempty"`
+	Ask     string         `json:"ask"`
+	Call    session.CallID `json:"call"`
+	Tool    string         `json:"tool"`
+	// Arguments are the call's, as the model gave them. Listings show the beginning.
+	Arguments string              `json:"arguments"`
+	Have      session.SandboxMode `json:"have"` // the mode of the session's calls
+	Want      session.SandboxMode `json:"want"` // the mode that is asked for
+	Reason    string              `json:"reason"`
+	Digest    string              `json:"digest"`
+	// AskedAt and ExpiresAt are in milliseconds since 1970, by the log's own clock.
+	AskedAt   int64 `json:"askedAt"`
+	ExpiresAt int64 `json:"expiresAt"`
+	// Stale says that a switch or a new default came after the question: an answer
+	// would not count.
+	Stale bool `json:"stale,omitempty"`
+}
+
+// ApprovalsRequest asks for the questions that wait, by session and call. With Root
+// those of one tree.
+type ApprovalsRequest struct {
+	Head
+	Root session.ID `json:"root,omitempty"`
+	// AfterID is the last session of the page before.
+	AfterID session.ID `json:"afterId,omitempty"`
+	Limit   int        `json:"limit,omitempty"`
+}
+
+// ApprovalsReply holds questions. More says that sessions behind the last one ask, too.
+type ApprovalsReply struct {
+	Approvals []Approval `json:"approvals"`
+	More      bool       `json:"more,omitempty"`
+}
+
+// ApprovalRequest names a question. Without Ask it is the session's only one.
+type ApprovalRequest struct {
+	Head
+	ID  session.ID `json:"id"`
+	Ask string     `json:"ask,omitempty"`
+}
+
+// ApprovalReply is a question with all that an answer may rest on.
+type ApprovalReply struct {
+	Approval
+	Values []policy.Explained `json:"values"`
+}
+
+// AnswerRequest answers a question. What is offered is allowed-once and rejected;
+// any other answer counts as rejected (SPEC 5.7). A question has one answer: the same
+// one from the same person again changes nothing. Message is put into the session's
+// inbox beside it.
+type AnswerRequest struct {
+	Head
+	ID      session.ID      `json:"id"`
+	Ask     string          `json:"ask"`
+	Outcome session.Outcome `json:"outcome"`
+	Message string          `json:"message,omitempty"`
+}
+
+// AnswerReply says what the log holds of a question now. Its outcome is cancelled if
+// the answer came too late to count.
+type AnswerReply struct {
+	Ask     string          `json:"ask"`
+	Outcome session.Outcome `json:"outcome"`
+	Note    string          `json:"note,omitempty"`
 }
 
 // ReleaseRequest lets a stopped session go on (SPEC 1.7).

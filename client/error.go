@@ -18,6 +18,8 @@ const (
 	CodeUnauthorized Code = "UNAUTHORIZED"
 	CodeNotFound     Code = "SESSION_NOT_FOUND"
 	CodeNoCall       Code = "CALL_NOT_FOUND"
+	CodeNoQuestion   Code = "QUESTION_NOT_FOUND"
+	CodeAnswered     Code = "ALREADY_ANSWERED"
 	CodeExists       Code = "SESSION_ALREADY_EXISTS"
 	CodeConflict     Code = "CONFLICT"
 	CodeStopped      Code = "SESSION_STOPPED"

@@ -165,7 +165,12 @@ func (w *badWorld) refusals() map[string][]refusal {
 		"calls": {invalid([]any{}, "no calls", "give the delegating calls")},
 		"path":  settingPaths(), "value": capDepths(),
 		"worker": workerNames(), "grace": {invalid("-1s", "grace -1s", "give 0s to 24h"), invalid("25h", "grace 25h", "give 0s to 24h"), invalid("soon", "grace|soon")},
-		"state": words(client.CodeInvalid, "unknown state", "ready, cordoned, draining"),
+		// The id of a question is a name, and "" is the only one there is, but for an answer.
+		"ask":                 append(names(), refusal{"ask-1.1.0-999", client.CodeNoQuestion, []string{`"ask-1.1.0-999"`, "never asked", "`entail approvals ls`"}}),
+		"approval_answer.ask": append(orEmpty(names()), refusal{"ask-1.1.0-999", client.CodeNoQuestion, []string{`"ask-1.1.0-999"`, "never asked", "`entail approvals ls`"}}),
+		"outcome":             {invalid("", "outcome is missing", "allowed-once or rejected")},
+		"message":             prompts(),
+		"state":               words(client.CodeInvalid, "unknown state", "ready, cordoned, draining"),
 	}
 	// Whoever asks whether a space is empty may ask before there is a session.
 	out["empty.session"] = append(notIDs(), invalid("", `""`, "not a session id"), refusal{foreignID, client.CodeNotFound, []string{foreignID, "partition"}})
@@ -263,6 +268,9 @@ func (w *badWorld) requests() map[string]any {
 		client.MethodPolicySet:   client.PolicySetRequest{Head: head, ID: w.idle, Sandbox: session.WorkspaceWrite},
 		client.MethodCallExplain: client.CallRequest{Head: head, ID: w.driven, Call: "1.1.0"},
 		client.MethodConfigSet:   client.ConfigSetRequest{Head: head, Path: "caps.depth", Value: json.RawMessage("2")},
+		client.MethodApprovals:   client.ApprovalsRequest{Head: head, Root: w.asking.Root(), Limit: 10},
+		client.MethodApproval:    client.ApprovalRequest{Head: head, ID: w.asking, Ask: w.question(w.asking)},
+		client.MethodAnswer:      client.AnswerRequest{Head: head, ID: w.asking, Ask: w.question(w.asking), Outcome: session.Rejected, Message: "no"},
 		client.MethodWorkerList:  head,
 		client.MethodWorkerSet:   client.WorkerSetRequest{Head: head, Worker: "w7", State: client.WorkerDraining, Grace: policy.Duration(time.Minute), Reason: "why"},
 		client.MethodDelegate:    w.delegations(w.driven, spec),

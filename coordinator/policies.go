@@ -67,6 +67,7 @@ func (c *Coordinator) policySet(ctx context.Context, who caller, in client.Polic
 		return nil, nil, fmt.Errorf("the switch is in the log but was not read back: %w", err)
 	}
 	c.poke(state)
+	c.endStale(ctx, v.State)
 	reply := c.policyReply(v.State)
 	reply.Events, reply.Note = len(wished.Events), wished.Note
 	return &reply, at(in.ID, v.Tail), nil

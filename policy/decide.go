@@ -171,6 +171,12 @@ func (r ruling) answered(s *session.State) Decision {
 	return r.permit(s, rec)
 }
 
+// Stale reports whether what a question was asked under does not hold any more: a
+// switch or a new default stands between. An answer to it would not count (SPEC 5.6).
+func Stale(s session.State, d Deployment, q session.Question) bool {
+	return noticesChanges && !q.Basis.Equal(effective(&s.Knobs, &d).Basis)
+}
+
 // unasked denies an escalation that nobody is asked about, and logs the question
 // and its outcome all the same.
 func (r ruling) unasked(s *session.State, o session.Outcome) Denial {

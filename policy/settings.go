@@ -24,6 +24,7 @@ type Settings struct {
 	Caps        Caps             `json:"caps"`
 	Reviewer    Reviewer         `json:"reviewer"`
 	Confinement Confinement      `json:"confinement"`
+	Approvals   Approvals        `json:"approvals"`
 	// Lease is how long a claim outlives its worker's last sign of life.
 	Lease Duration `json:"lease"`
 	// By and At say who made this revision, and when, in milliseconds.
@@ -64,6 +65,19 @@ func (c Composition) leftOut() []session.Capability {
 	}
 	return out
 }
+
+// Approvals says how long people have to answer.
+type Approvals struct {
+	// ExpireAfter is how long a question waits. After that its outcome is
+	// unavailable.
+	ExpireAfter Duration `json:"expireAfter"`
+}
+
+// minExpiry is the least that a question may wait: somebody has to read it.
+const minExpiry = time.Second
+
+// defaultApprovals is a day to answer.
+func defaultApprovals() Approvals { return Approvals{ExpireAfter: Duration(24 * time.Hour)} }
 
 // Caps bound what delegations may start (SPEC 4.6).
 type Caps struct {
@@ -112,18 +126,19 @@ func DefaultSettings() Settings {
 		Caps:        Caps{Depth: 3, Live: 8, Tree: 256, Inbox: 256},
 		Reviewer:    NoReviewer,
 		Confinement: DefaultConfinement(),
+		Approvals:   defaultApprovals(),
 		Lease:       Duration(30 * time.Second),
 	}
 }
 
 // ParseSettings reads settings strictly: an unknown field, a foreign value, null or
 // another version is refused. Settings that were stored before there was a
-// confinement section, or a member of it, have the default there: as zero it would
-// be outside of the vocabularies, or no limit.
+// confinement or an approvals section, or a member of one, have the default there: as
+// zero it would be outside of the vocabularies, or no limit.
 func ParseSettings(b []byte) (Settings, error) {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
-	s := Settings{Confinement: DefaultConfinement()}
+	s := Settings{Confinement: DefaultConfinement(), Approvals: defaultApprovals()}
 	if err := dec.Decode(&s); err != nil {
 		return Settings{}, fmt.Errorf("read settings: %w", err)
 	}
@@ -181,6 +196,8 @@ func (s Settings) Validate() error {
 		return fmt.Errorf("lease %v is not between 500ms and 10m", time.Duration(s.Lease))
 	case s.Caps.Depth < 0 || s.Caps.Live < 0 || s.Caps.Tree < 1 || s.Caps.Inbox < 1:
 		return fmt.Errorf("caps %+v: depth and live are at least 0, tree and inbox at least 1", s.Caps)
+	case time.Duration(s.Approvals.ExpireAfter) < minExpiry:
+		return fmt.Errorf("approvals: expireAfter %v is not at least %v", time.Duration(s.Approvals.ExpireAfter), minExpiry)
 	}
 	if err := s.Confinement.validate(); err != nil {
 		return fmt.Errorf("confinement: %w", err)

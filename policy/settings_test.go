@@ -33,8 +33,32 @@ func TestDefaultSettings(t *testing.T) {
 				FileSize: 1 << 30, OpenFiles: 1024, Output: 256 << 20, Processes: 512,
 			},
 		},
-		Lease: policy.Duration(30 * time.Second),
+		Approvals: policy.Approvals{ExpireAfter: policy.Duration(24 * time.Hour)},
+		Lease:     policy.Duration(30 * time.Second),
 	})
+}
+
+// Settings that were stored before questions had a time give them a day.
+func TestOlderSettingsGiveADayToAnswer(t *testing.T) {
+	t.Parallel()
+	b, err := policy.DefaultSettings().Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := strings.Replace(string(b), `"approvals":{"expireAfter":"24h0m0s"},`, "", 1)
+	if old == string(b) {
+		t.Fatal("the settings have no such section: the test is void")
+	}
+	s, err := policy.ParseSettings([]byte(old))
+	if err != nil || time.Duration(s.Approvals.ExpireAfter) != 24*time.Hour {
+		t.Errorf("got %+v, %v; want a day", s.Approvals, err)
+	}
+	for _, short := range []string{"0s", "-1h", "10ms"} {
+		bad := strings.Replace(string(b), `"24h0m0s"`, `"`+short+`"`, 1)
+		if _, err := policy.ParseSettings([]byte(bad)); err == nil || !strings.Contains(err.Error(), "expireAfter") {
+			t.Errorf("%s to answer: %v", short, err)
+		}
+	}
 }
 
 func TestSettingsRoundTrip(t *testing.T) {

@@ -186,6 +186,20 @@ func (s State) Call(id CallID) (Call, bool) {
 	return s.Open.Calls[i], true
 }
 
+// Questions are the calls of the open step whose question waits for an answer.
+func (s State) Questions() []Call {
+	if s.Open == nil {
+		return nil
+	}
+	var asked []Call
+	for _, c := range s.Open.Calls {
+		if c.Ask != nil && c.Ask.Outcome == "" {
+			asked = append(asked, c)
+		}
+	}
+	return asked
+}
+
 // Child finds a child that holds a slot.
 func (s State) Child(id ID) (Child, bool) {
 	i := slices.IndexFunc(s.Children, func(c Child) bool { return c.ID == id })

@@ -223,6 +223,9 @@ func (b *batch) write(w *work) error {
 	if err := b.flag(slotsKey(b.partition, w.ID), w.was.slots(), w.slots()); err != nil {
 		return err
 	}
+	if err := b.flag(askingKey(b.partition, w.ID), w.was.asking(), w.asking()); err != nil {
+		return err
+	}
 	return b.setJSON(rowKey(w.ID), w.row)
 }
 

@@ -7,7 +7,7 @@
 // order. Each record is judged by a [session.Chain] and kept: of each session
 // the folded state with its tail, all own events, all raw records of its space
 // (void ones too), the ids of accepted messages, alarms, and the indexes for
-// trees, children and runnable sessions.
+// trees, children, runnable sessions and those that ask.
 //
 // # What it promises
 //
@@ -51,6 +51,7 @@
 //	X partition(2) streamSeq(8)      raw record whose subject names no session of the partition
 //	Q partition(2) id                the session is runnable
 //	C partition(2) id                the session has children that hold a slot
+//	G partition(2) id                a question in the session waits for a person
 //	L createdAt(8) id                all sessions
 //	T root 0 createdAt(8) id         sessions of a tree
 //	P parent 0 createdAt(8) id       sessions whose header names the parent

@@ -24,6 +24,7 @@ const (
 	spaceStray     = 'X'
 	spaceRunnable  = 'Q'
 	spaceSlots     = 'C'
+	spaceAsking    = 'G'
 	spaceAll       = 'L'
 	spaceTree      = 'T'
 	spaceParent    = 'P'
@@ -67,6 +68,10 @@ func runnableKey(partition int, id session.ID) []byte {
 
 func slotsKey(partition int, id session.ID) []byte {
 	return append(inPartition(spaceSlots, partition), id...)
+}
+
+func askingKey(partition int, id session.ID) []byte {
+	return append(inPartition(spaceAsking, partition), id...)
 }
 
 func allKey(createdAt int64, id session.ID) []byte {

@@ -193,19 +193,30 @@ func (s *Store) TreeSize(root session.ID) (int, error) {
 // Runnable lists the sessions of a partition that a driver has something to do
 // for: those whose state is runnable and that are not stopped.
 func (s *Store) Runnable(partition int) ([]session.ID, error) {
+	return s.flagged(partition, spaceRunnable, "runnable")
+}
+
+// Asking lists the sessions of a partition in which a question waits for a person
+// (SPEC 5.6), by id.
+func (s *Store) Asking(partition int) ([]session.ID, error) {
+	return s.flagged(partition, spaceAsking, "asking")
+}
+
+// flagged lists the sessions of a partition that have a key in a space.
+func (s *Store) flagged(partition int, space byte, what string) ([]session.ID, error) {
 	if _, err := s.partition(partition); err != nil {
-		return nil, fmt.Errorf("list runnable sessions: %w", err)
+		return nil, fmt.Errorf("list %s sessions: %w", what, err)
 	}
 	var out []session.ID
 	err := s.read(func(snap snapshot) error {
-		prefix := inPartition(spaceRunnable, partition)
+		prefix := inPartition(space, partition)
 		return scan(snap, prefix, nil, func(key, _ []byte) error {
 			out = append(out, session.ID(key[len(prefix):]))
 			return nil
 		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list runnable sessions: %w", err)
+		return nil, fmt.Errorf("list %s sessions: %w", what, err)
 	}
 	return out, nil
 }

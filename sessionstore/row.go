@@ -73,6 +73,9 @@ func (r row) stopped() bool { return r.Halt != nil || r.Refused != 0 }
 // runnable leaves a stopped session out: nobody can drive what nobody can fold.
 func (r row) runnable() bool { return r.Begun && !r.stopped() && r.State.Runnable() }
 
+// asking reports whether a question about a call of the session waits for an answer.
+func (r row) asking() bool { return r.Begun && !r.stopped() && len(r.State.Questions()) > 0 }
+
 func (r row) entry() Entry {
 	e := Entry{ID: r.ID, State: r.State, Tail: r.Tail, Born: r.Born, Voids: r.Voids, LastTime: r.LastTime}
 	if h := r.Halt; h != nil {

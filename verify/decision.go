@@ -75,14 +75,14 @@ func groundFault[V ~string](knob string, g session.Ground, k setting[V]) string 
 }
 
 // allow holds an allowing decision to the authority of its session: the
-// effective mode or an unused grant for this very call (I4), and no tool, grant
+// effective mode (I4) or an unused grant for this very call (I6), and no tool, grant
 // or unreviewed auto call that the delegation did not hand down (I12).
 func (w *walker) allow(d *session.ToolDecision, c *call, p at) {
 	switch {
 	case d.Grant == "" && string(d.Mode) != d.Basis.Sandbox.Value:
 		w.flag("I4", "5.2", p, "allows call %s mode %q, its basis is %q", d.CallID, d.Mode, d.Basis.Sandbox.Value)
 	case d.Grant != "" && (c.ask != d.Grant || c.outcome != session.AllowedOnce || c.wants != d.Mode || c.used):
-		w.flag("I4", "5.6", p, "allows call %s mode %q by grant %q, which the log does not give it", d.CallID, d.Mode, d.Grant)
+		w.flag("I6", "5.6", p, "allows call %s mode %q by grant %q, which the log does not give it", d.CallID, d.Mode, d.Grant)
 	}
 	c.used = c.used || d.Grant != ""
 	if d.Grant != "" && d.Basis.Approval.Value == string(session.Never) {

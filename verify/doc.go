@@ -1,5 +1,5 @@
 // Package verify checks the invariants of SPEC 9 on the raw records of a
-// deployment or of an export: I1 to I5, I9, I11 and I12.
+// deployment or of an export: I1 to I6, I9, I11 and I12.
 //
 // It is a second opinion. Of the project it imports package session, and of that
 // only the codec: how a record is cut into events, how links are computed and

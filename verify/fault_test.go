@@ -284,7 +284,7 @@ func faultsOfDecision() []fault {
 		{"a basis of defaults beside a switch", "I4", wrong("5.2", func(_ *log, p *session.ToolDecision) { p.Basis.Sandbox.Seq = nil }), nil},
 		{"a basis that names no event of the log", "I4", wrong("5.2", func(_ *log, p *session.ToolDecision) { at := session.Seq(1); p.Basis.Preset.Seq = &at }), nil},
 		{"a mode wider than its basis", "I4", wrong("5.2", func(_ *log, p *session.ToolDecision) { p.Mode = session.DangerFullAccess }), nil},
-		{"a grant that nobody gave", "I4", wrong("5.6", func(_ *log, p *session.ToolDecision) { p.Grant, p.Mode = "a1", session.DangerFullAccess }), nil},
+		{"a grant that nobody gave", "I6", wrong("5.6", func(_ *log, p *session.ToolDecision) { p.Grant, p.Mode = "a1", session.DangerFullAccess }), nil},
 		{"a call that nobody made", "I4", wrong("5.1", func(_ *log, p *session.ToolDecision) { p.CallID = "1.1.5" }), nil},
 		{"an effect without a decision", "I4", result(false, ""), nil},
 		{"an effect under a denial", "I4", result(true, session.Deny), nil},
@@ -322,7 +322,7 @@ func faultsOfDecision() []fault {
 			r.turn(r.result(0))
 			return where{"5.1", r, at}
 		}, nil},
-		{"a grant used twice", "I4", func(d *deployment) where {
+		{"a grant used twice", "I6", func(d *deployment) where {
 			treeGrant(d)
 			var r *log
 			for _, r = range d.logs {

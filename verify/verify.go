@@ -163,6 +163,7 @@ func checks() []check {
 		{"I3", checkI3},
 		{"I4", checkI4},
 		{"I5", checkI5},
+		{"I6", checkI6},
 		{"I9", checkI9},
 		{"I11", checkI11},
 		{"I12", checkI12},

@@ -30,6 +30,7 @@ type line struct {
 // lines gives a line for each command that is no group of others.
 func (w *badWorld) lines() map[string]line {
 	one, long := []string{w.idle}, "it runs a deployment of its own: TestScripts"
+	const quiet = "no session asks anything here: TestScripts"
 	return map[string]line{
 		"demo":           {notRun: "it runs for many seconds: TestDemo"},
 		"bench":          {notRun: "it runs for a minute: internal/bench"},
@@ -45,6 +46,10 @@ func (w *badWorld) lines() map[string]line {
 		"send":           {args: []string{w.idle, "hello"}, asks: true},
 		"interrupt":      {args: one, asks: true},
 		"cancel":         {args: []string{w.doomed}, asks: true},
+		"approvals ls":   {asks: true},
+		"approvals show": {args: one, asks: true, notRun: quiet},
+		"approve":        {args: one, asks: true, notRun: quiet},
+		"deny":           {args: one, asks: true, notRun: quiet},
 		"session new":    {args: []string{"go"}, flags: []string{"--model=scripted:story.yaml"}, asks: true},
 		"session ls":     {asks: true},
 		"session show":   {args: one, asks: true},
@@ -77,6 +82,10 @@ func exempt() map[string]string {
 		"demo --fleet":          "TestDemoRefusesWhatIsNoFleet has its values",
 		"session tail --from":   "a seq that is not there yet prints nothing; what is no number is refused",
 		"session fork [PROMPT]": "without one the fork waits for a message",
+
+		"approvals show [QUESTION]": "a question that is none is the coordinator's to refuse: TestBadRequestsAreRefused",
+		"approve [QUESTION]":        "a question that is none is the coordinator's to refuse: TestBadRequestsAreRefused",
+		"deny [QUESTION]":           "a question that is none is the coordinator's to refuse: TestBadRequestsAreRefused",
 	}
 }
 

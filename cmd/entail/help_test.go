@@ -69,7 +69,7 @@ func TestCommandsAreAllThere(t *testing.T) {
 	t.Parallel()
 	commands := []string{
 		"demo", "up", "run", "bench", "keys init", "session new", "session ls", "session show", "session tree", "session tail", "session fork",
-		"session export", "session release", "send", "interrupt", "cancel", "policy get", "policy set", "policy explain",
+		"session export", "session release", "send", "interrupt", "cancel", "approvals ls", "approvals show", "approve", "deny", "policy get", "policy set", "policy explain",
 		"explain", "config get", "config set", "config history", "config effective", "worker ls", "worker cordon", "worker drain", "worker uncordon", "verify", "doctor", "sandbox exec", "version", "completion",
 	}
 	root := newRoot(&app{})

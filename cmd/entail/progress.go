@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/entail-fleet/entail/client"
@@ -39,6 +40,11 @@ func (g *progress) event(s client.Summary, l logged) {
 	if text := g.text(l); text != "" {
 		g.clear()
 		g.p.line("%s %s", g.p.paint(blue, "["+name(s.Header)+"]"), text)
+	}
+	if p, ok := l.payload.(*session.TurnPark); ok && slices.ContainsFunc(p.WaitsFor, func(w session.Wait) bool { return w.Kind == session.WaitApproval }) {
+		g.clear()
+		g.p.line("%s %s", g.p.paint(blue, "["+name(s.Header)+"]"), g.p.paint(yellow, fmt.Sprintf(
+			"waits for an answer: entail approvals show %s, then entail approve or entail deny", s.Header.ID)))
 	}
 }
 

@@ -1,0 +1,316 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+)
+
+// wantsMore is a script whose first call asks for a wider mode than its session has,
+// with a call behind it that does not.
+const wantsMore = `
+sessions:
+  root:
+    - calls:
+        - {id: e, tool: write, args: {path: x, content: y, sandbox_permissions: danger-full-access, justification: please}}
+        - {id: f, tool: write, args: {path: behind, content: z}}
+    - text: done
+`
+
+// asWorker has danger-full-access calls run as the worker, who owns the test's
+// directories.
+func asWorker(s *policy.Settings) { s.Confinement.FullAccessAs = policy.AsWorker }
+
+// asks starts a session that has somebody to ask, and waits until it has asked.
+func (w *world) asks(script string, change ...func(*client.CreateRequest)) (session.ID, session.State) {
+	w.t.Helper()
+	id := w.root(script, append(change, func(in *client.CreateRequest) { in.Surface = session.SurfaceAny })...)
+	return id, w.until(id, "asked and parked", func(s session.State) bool {
+		return s.Open != nil && s.Open.Parked && len(s.Questions()) == 1
+	})
+}
+
+// answer answers the only question of a session.
+func (w *world) answer(id session.ID, s session.State, o session.Outcome, message string) (client.AnswerReply, error) {
+	w.t.Helper()
+	var out client.AnswerReply
+	err := w.api.Call(w.t.Context(), client.MethodAnswer, client.AnswerRequest{
+		Head: head, ID: id, Ask: s.Questions()[0].Ask.ID, Outcome: o, Message: message,
+	}, &out)
+	return out, err
+}
+
+// A question under ask parks the turn: no worker holds it, nothing behind it runs, and
+// nothing is written. The answer runs exactly this call once, under the wider mode, and
+// the log says who gave it (SPEC 5.6, 5.7).
+func TestAPR02_AQuestionParksTheTurnUntilItIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asWorker)
+	k := w.work("w1", 1)
+	id, s := w.asks(wantsMore)
+	if got := s.Open.WaitsFor; len(got) != 1 || got[0] != (session.Wait{Kind: session.WaitApproval, ID: s.Questions()[0].Ask.ID}) {
+		t.Errorf("the turn waits for %+v, want its question alone", got)
+	}
+	eventually(t, "the worker drives nothing", func() bool { return len(k.Driving()) == 0 })
+	if exists(w.path("x")) || exists(w.path("behind")) {
+		t.Error("something was written before the answer")
+	}
+	out, err := w.answer(id, s, session.AllowedOnce, "")
+	w.must(err)
+	if out.Outcome != session.AllowedOnce {
+		t.Errorf("the answer came to %+v", out)
+	}
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	asked, decided := payloads[*session.ApprovalAsked](events), payloads[*session.ApprovalDecided](events)
+	if len(asked) != 1 || len(decided) != 1 || decided[0].ID != asked[0].ID || decided[0].By == nil || decided[0].By.ID != "ada" {
+		t.Errorf("asked %+v, decided %+v; want one question and ada's answer to it", asked, decided)
+	}
+	var granted []session.CallID
+	for _, d := range payloads[*session.ToolDecision](events) {
+		if d.Grant != "" {
+			granted = append(granted, d.CallID)
+			if d.Grant != asked[0].ID || d.Mode != session.DangerFullAccess || d.By != session.StageApproval {
+				t.Errorf("the granted decision is %+v", d)
+			}
+		} else if d.Verdict == session.Allow && d.Mode != session.WorkspaceWrite {
+			t.Errorf("call %s ran under %s without a grant", d.CallID, d.Mode)
+		}
+	}
+	if !slices.Equal(granted, []session.CallID{"1.1.0"}) {
+		t.Errorf("granted were %v, want the call that asked and no other", granted)
+	}
+	if !exists(w.path("x")) || !exists(w.path("behind")) {
+		t.Errorf("the calls did not write: %+v, %+v", resultOf(t, events, "1.1.0"), resultOf(t, events, "1.1.1"))
+	}
+	// To park is one record, to go on one with the decision behind it (claim and wake).
+	parks := len(payloads[*session.TurnPark](events))
+	if wakes := len(payloads[*session.TurnWake](events)); parks != 1 || wakes != 1 {
+		t.Errorf("the turn was parked %d times and woken %d times, want once each", parks, wakes)
+	}
+}
+
+// Every other outcome denies the call, with a text of its own, and runs nothing of it.
+// An answer that was not offered is rejected (SPEC 5.7). What the person says with the
+// answer reaches the model as a message.
+func TestAPR12_AnswersThatDoNotAllow(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answer, want session.Outcome
+		text         string
+	}{
+		"rejected":        {session.Rejected, session.Rejected, "was rejected"},
+		"not offered":     {"allowed-always", session.Rejected, "was rejected"},
+		"another outcome": {session.Unavailable, session.Rejected, "was rejected"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, asWorker)
+			w.work("w1", 1)
+			id, s := w.asks(wantsMore)
+			out, err := w.answer(id, s, c.answer, "use the other file")
+			w.must(err)
+			if out.Outcome != c.want {
+				t.Errorf("it came to %+v, want %s", out, c.want)
+			}
+			w.idle(id)
+			events := w.open(id).Events()
+			onceEach(t, events)
+			decided := payloads[*session.ApprovalDecided](events)
+			if len(decided) != 1 || decided[0].Outcome != c.want {
+				t.Errorf("decided %+v, want one, %s", decided, c.want)
+			}
+			if r := resultOf(t, events, "1.1.0"); !r.Denied || !strings.Contains(r.Content, c.text) {
+				t.Errorf("the result is %+v, want a denial that says %q", r, c.text)
+			}
+			if exists(w.path("x")) || !exists(w.path("behind")) {
+				t.Error("want the file of the refused call not there, and that of the one behind it there")
+			}
+			told := payloads[*session.UserMessage](events)
+			i := slices.IndexFunc(told, func(m *session.UserMessage) bool { return m.Content == "use the other file" })
+			if i < 0 || told[i].By == nil || told[i].By.ID != "ada" || told[i].Source.Kind != session.FromUser {
+				t.Errorf("what the person said is not in the log: %+v", told)
+			}
+			if s, _ := w.open(id).State(); len(s.Pending) != 0 {
+				t.Errorf("%d messages were not consumed", len(s.Pending))
+			}
+		})
+	}
+}
+
+// An answer counts only if no switch and no new default stands between the question and
+// it: else the outcome is cancelled and the call is decided anew (SPEC 5.6). Whoever
+// changes the policy ends the question.
+func TestSPEC5_6_AQuestionAboutAnOlderPolicyIsCancelled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(w *world, id session.ID)
+		text   string // of the result
+		ran    bool
+	}{
+		"a switch to never": {func(w *world, id session.ID) {
+			w.must(w.api.Call(w.t.Context(), client.MethodPolicySet, client.PolicySetRequest{Head: head, ID: id, Approvals: session.Never}, nil))
+		}, "approvals are off", false},
+		"a switch to what was asked for": {func(w *world, id session.ID) {
+			w.must(w.api.Call(w.t.Context(), client.MethodPolicySet, client.PolicySetRequest{Head: head, ID: id, Sandbox: session.DangerFullAccess}, nil))
+		}, "not strictly wider", false},
+		"a new default": {func(w *world, _ session.ID) {
+			w.must(w.api.Call(w.t.Context(), client.MethodConfigSet, client.ConfigSetRequest{Head: head, Path: "defaults.approval", Value: []byte(`"never"`)}, nil))
+		}, "approvals are off", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, asWorker)
+			w.work("w1", 1)
+			id, s := w.asks(wantsMore)
+			c.change(w, id)
+			w.idle(id)
+			events := w.open(id).Events()
+			onceEach(t, events)
+			decided := payloads[*session.ApprovalDecided](events)
+			if len(decided) == 0 || decided[0].ID != s.Questions()[0].Ask.ID || decided[0].Outcome != session.Cancelled {
+				t.Fatalf("decided %+v, want the first question cancelled", decided)
+			}
+			if asked := payloads[*session.ApprovalAsked](events); len(asked) != len(decided) {
+				t.Errorf("%d questions have %d outcomes, want one each", len(asked), len(decided))
+			}
+			if r := resultOf(t, events, "1.1.0"); !strings.Contains(r.Content, c.text) {
+				t.Errorf("the result is %+v, want %q", r, c.text)
+			}
+			if exists(w.path("x")) != c.ran {
+				t.Errorf("the file is there: %v", exists(w.path("x")))
+			}
+			_, err := w.answer(id, s, session.AllowedOnce, "")
+			if client.CodeOf(err) != client.CodeAnswered || !strings.Contains(err.Error(), string(session.Cancelled)) {
+				t.Errorf("a late answer: %v, want %s and its outcome", err, client.CodeAnswered)
+			}
+		})
+	}
+}
+
+// An interrupt and a cancel take the question along; an answer after that changes
+// nothing (SPEC 5.7, APR-05).
+func TestAPR05_AQuestionIsCancelledWithItsTurn(t *testing.T) {
+	t.Parallel()
+	for _, method := range []string{client.MethodInterrupt, client.MethodCancel} {
+		t.Run(method, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, asWorker)
+			w.work("w1", 1)
+			id, s := w.asks(wantsMore)
+			w.must(w.api.Call(t.Context(), method, client.StopRequest{Head: head, ID: id, RequestID: "stop"}, nil))
+			w.until(id, "stopped", func(s session.State) bool { return s.Open == nil })
+			events := w.open(id).Events()
+			onceEach(t, events)
+			decided := payloads[*session.ApprovalDecided](events)
+			if len(decided) != 1 || decided[0].Outcome != session.Cancelled {
+				t.Errorf("decided %+v, want one, cancelled", decided)
+			}
+			if _, err := w.answer(id, s, session.AllowedOnce, ""); client.CodeOf(err) != client.CodeAnswered {
+				t.Errorf("a late answer: %v, want %s", err, client.CodeAnswered)
+			}
+			if exists(w.path("x")) {
+				t.Error("the file was written")
+			}
+		})
+	}
+}
+
+// Nobody answers: the coordinator ends the question once the deployment's time for it
+// is over, also while nobody drives the session, and its outcome is unavailable.
+func TestAPR03_AQuestionThatNobodyAnswersExpires(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(s *policy.Settings) { s.Approvals.ExpireAfter = policy.Duration(lease + time.Second) })
+	k := w.work("w1", 1)
+	id, s := w.asks(wantsMore)
+	k.stop() // nobody drives it
+	w.until(id, "expired", func(s session.State) bool { return len(s.Questions()) == 0 })
+	w.work("w2", 1)
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	expired := payloads[*session.Expired](events)
+	if len(expired) != 1 || expired[0].Ask != s.Questions()[0].Ask.ID || expired[0].By == nil || expired[0].By.Kind != session.CoordinatorOwn {
+		t.Errorf("expired %+v, want the question once, by the coordinator", expired)
+	}
+	if decided := payloads[*session.ApprovalDecided](events); len(decided) != 0 {
+		t.Errorf("decided %+v beside it", decided)
+	}
+	if r := resultOf(t, events, "1.1.0"); !r.Denied || !strings.Contains(r.Content, "Nobody can be asked") {
+		t.Errorf("the result is %+v", r)
+	}
+}
+
+// A grant is used once, by the call it names, whatever dies in between (I6): a worker
+// that is gone after the answer leaves the call to the next one, which runs it once.
+func TestI6_AGrantIsUsedOnceAcrossATakeover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asWorker)
+	k := w.work("w1", 1)
+	id, s := w.asks(wantsMore)
+	k.die(t)
+	for range 2 { // the same answer twice is one
+		out, err := w.answer(id, s, session.AllowedOnce, "")
+		w.must(err)
+		if out.Outcome != session.AllowedOnce {
+			t.Fatalf("it came to %+v", out)
+		}
+	}
+	if _, err := w.answer(id, s, session.Rejected, ""); client.CodeOf(err) != client.CodeAnswered {
+		t.Errorf("another answer: %v, want %s", err, client.CodeAnswered)
+	}
+	w.work("w2", 1)
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	uses := 0
+	for _, d := range payloads[*session.ToolDecision](events) {
+		if d.Grant != "" {
+			uses++
+		}
+	}
+	if decided := payloads[*session.ApprovalDecided](events); len(decided) != 1 || uses != 1 {
+		t.Errorf("%d answers, used %d times; want one each", len(decided), uses)
+	}
+}
+
+// A grant dies with the call that began under it: when its worker is gone in the middle
+// of the effect, the call is not run again and its grant opens nothing (SPEC 5.9).
+func TestI6_AGrantDiesWithTheCallThatBegan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asWorker)
+	k := w.work("w1", 1)
+	id, s := w.asks(`
+sessions:
+  root:
+    - calls:
+        - {id: e, tool: bash, args: {command: "echo ran >> ran; while :; do sleep 0.02; done", sandbox_permissions: danger-full-access, justification: please}}
+    - text: done
+`)
+	_, err := w.answer(id, s, session.AllowedOnce, "")
+	w.must(err)
+	eventually(t, "the command runs", func() bool { return exists(w.path("ran")) })
+	k.die(t)
+	w.work("w2", 1)
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	if r := resultOf(t, events, "1.1.0"); r.Code != session.CodeToolOutcomeUnknown {
+		t.Errorf("the result is %+v, want %s", r, session.CodeToolOutcomeUnknown)
+	}
+	uses := 0
+	for _, d := range payloads[*session.ToolDecision](events) {
+		if d.Grant != "" {
+			uses++
+		}
+	}
+	if uses != 1 {
+		t.Errorf("the grant was used %d times", uses)
+	}
+}

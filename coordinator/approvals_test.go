@@ -1,0 +1,209 @@
+package coordinator_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/entail-fleet/entail/broker"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/session"
+	"github.com/entail-fleet/entail/stream"
+)
+
+// asks makes a root whose only call waits for an answer, as a worker leaves it.
+func (d *deployment) asks(change ...func(*client.CreateRequest)) session.ID {
+	d.t.Helper()
+	id := d.root(append(change, func(in *client.CreateRequest) { in.Surface = session.SurfaceAny })...)
+	d.claim(id)
+	const justification = "escalate sandbox to workspace-write: to build"
+	d.turn(id, func(s session.State) []session.Payload {
+		call := session.MakeCallID(s.Turn, 1, 0)
+		stored, revision, err := d.log.Settings().Load(d.t.Context())
+		d.must(err)
+		dep, err := policy.NewDeployment(stored, revision)
+		d.must(err)
+		e := policy.EffectiveOf(s.Knobs, dep)
+		ask := "ask-" + string(call) + "-1"
+		return []session.Payload{
+			&session.StepStart{Turn: s.Turn, Step: 1},
+			&session.AssistantMessage{Turn: s.Turn, Step: 1, Content: "building", Calls: []int{0}},
+			&session.ToolCall{Turn: s.Turn, Step: 1, CallID: call, Name: "bash", Arguments: `{"command":"make"}`},
+			&session.ToolDecision{CallID: call, Verdict: session.AskPerson, Mode: e.Sandbox, Basis: e.Basis, By: session.StageApproval, Revision: dep.Revision, Settings: dep.Hash},
+			&session.ApprovalAsked{ID: ask, CallID: call, ToolName: "bash", Digest: strings.Repeat("0", 64), Mode: session.WorkspaceWrite, Basis: e.Basis, Reason: justification},
+			&session.TurnPark{Turn: s.Turn, WaitsFor: []session.Wait{{Kind: session.WaitApproval, ID: ask}}},
+		}
+	})
+	d.catchUp()
+	return id
+}
+
+// question is the id of the only question of a session.
+func (d *deployment) question(id session.ID) string {
+	d.t.Helper()
+	e, err := d.store.Session(id)
+	d.must(err)
+	return e.State.Questions()[0].Ask.ID
+}
+
+func (d *deployment) approvals(change ...func(*client.ApprovalsRequest)) client.ApprovalsReply {
+	d.t.Helper()
+	in := client.ApprovalsRequest{Head: head}
+	for _, fn := range change {
+		fn(&in)
+	}
+	var out client.ApprovalsReply
+	d.must(d.api.Call(d.t.Context(), client.MethodApprovals, in, &out))
+	return out
+}
+
+func (d *deployment) answer(id session.ID, o session.Outcome) (client.AnswerReply, error) {
+	d.t.Helper()
+	var out client.AnswerReply
+	err := d.api.Call(d.t.Context(), client.MethodAnswer, client.AnswerRequest{Head: head, ID: id, Ask: "ask-1.1.0-1", Outcome: o}, &out)
+	return out, err
+}
+
+// What waits for a person is listed with all that an answer rests on, over the whole
+// deployment or a tree, page by page; what was answered is not.
+func TestQuestionsAreListedUntilTheyAreAnswered(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2, func(s *policy.Settings) { s.Lease = policy.Duration(10 * time.Minute) })
+	d.root() // asks nothing
+	ids := []session.ID{d.asks(), d.asks(), d.asks()}
+	slices.Sort(ids)
+	all := d.approvals().Approvals
+	if len(all) != len(ids) {
+		t.Fatalf("%d questions, want %d: %+v", len(all), len(ids), all)
+	}
+	for i, a := range all {
+		age := time.Duration(a.ExpiresAt-a.AskedAt) * time.Millisecond
+		if a.Session != ids[i] || a.Ask != "ask-1.1.0-1" || a.Tool != "bash" || a.Arguments != `{"command":"make"}` || a.Have != session.ReadOnly ||
+			a.Want != session.WorkspaceWrite || a.Reason != "escalate sandbox to workspace-write: to build" || age != 24*time.Hour || a.Stale {
+			t.Errorf("question %d is %+v", i, a)
+		}
+	}
+	if one := d.approvals(func(in *client.ApprovalsRequest) { in.Root = ids[1] }).Approvals; len(one) != 1 || one[0].Session != ids[1] {
+		t.Errorf("of one tree: %+v", one)
+	}
+	page := d.approvals(func(in *client.ApprovalsRequest) { in.Limit = 2 })
+	rest := d.approvals(func(in *client.ApprovalsRequest) { in.AfterID = page.Approvals[len(page.Approvals)-1].Session })
+	if len(page.Approvals) != 2 || !page.More || len(rest.Approvals) != 1 || rest.More {
+		t.Errorf("pages of %d (more %v) and %d (more %v)", len(page.Approvals), page.More, len(rest.Approvals), rest.More)
+	}
+	var shown client.ApprovalReply
+	d.must(d.api.Call(t.Context(), client.MethodApproval, client.ApprovalRequest{Head: head, ID: ids[0]}, &shown))
+	if shown.Approval != all[0] || len(shown.Values) == 0 {
+		t.Errorf("shown is %+v", shown)
+	}
+	if out, err := d.answer(ids[0], session.AllowedOnce); err != nil || out.Outcome != session.AllowedOnce {
+		t.Errorf("answered: %+v, %v", out, err)
+	}
+	d.catchUp()
+	if left := d.approvals().Approvals; len(left) != 2 {
+		t.Errorf("%d questions are left, want 2", len(left))
+	}
+}
+
+// A question has exactly one answer, whoever answers at once (SPEC 5.7).
+func TestSPEC5_7_OneAnswerToAQuestion(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2, func(s *policy.Settings) { s.Lease = policy.Duration(10 * time.Minute) })
+	const rounds, people = 5, 8
+	for range rounds {
+		id := d.asks()
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		came := map[string]int{}
+		for i := range people {
+			all.Go(func() {
+				o := []session.Outcome{session.AllowedOnce, session.Rejected}[i%2]
+				out, err := d.answer(id, o)
+				mu.Lock()
+				defer mu.Unlock()
+				came[fmt.Sprint(out.Outcome, client.CodeOf(err))]++
+				if err != nil && client.CodeOf(err) != client.CodeAnswered {
+					t.Errorf("an answer: %v", err)
+				}
+			})
+		}
+		all.Wait()
+		d.catchUp()
+		decided := 0
+		for _, l := range d.lines(id) {
+			if l.Type == session.TypeApprovalDecided {
+				decided++
+			}
+		}
+		// The same answer from the same person again is the one that stands.
+		if decided != 1 || came[string(client.CodeAnswered)] != people/2 {
+			t.Errorf("%d answers are in the log, the requests came to %v", decided, came)
+		}
+	}
+}
+
+// An answer counts only if no policy event stands between the question and it: else it
+// is cancelled, whoever wrote the event, and the answer says so (SPEC 5.6).
+func TestSPEC5_6_AnAnswerAfterASwitchDoesNotCount(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1, func(s *policy.Settings) { s.Lease = policy.Duration(10 * time.Minute) })
+	id := d.asks()
+	log, err := stream.New(d.broker.Conn(t, broker.Coordinator, "coordinator"), stream.Config{})
+	d.must(err)
+	_, err = log.Append(t.Context(), d.store, id, stream.Change{
+		Name: "another coordinator's switch", Class: session.ClassPolicy,
+		Drafts: func(session.View) ([]session.Draft, error) {
+			by := &session.Party{Kind: session.Person, ID: "bob"}
+			return []session.Draft{{Time: 1, Payload: &session.SandboxSwitch{Mode: session.ReadOnly, By: by}}}, nil
+		},
+	})
+	d.must(err)
+	out, err := d.answer(id, session.AllowedOnce)
+	d.must(err)
+	if out.Outcome != session.Cancelled || out.Note == "" {
+		t.Errorf("the answer came to %+v, want it cancelled, and why", out)
+	}
+	d.catchUp()
+	for _, l := range d.lines(id) {
+		if l.Type == session.TypeApprovalDecided && !strings.Contains(string(l.Data), string(session.Cancelled)) {
+			t.Errorf("the log has %s", l.Data)
+		}
+	}
+}
+
+// What nobody answers in time ends unavailable, by the coordinator, once, with two
+// coordinators sweeping and no worker at all; what is not late is left alone.
+func TestSPEC5_7_QuestionsExpireOnce(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2, func(s *policy.Settings) {
+		s.Lease, s.Approvals.ExpireAfter = policy.Duration(500*time.Millisecond), policy.Duration(3*time.Second)
+	})
+	id := d.asks()
+	expired := func() (n int) {
+		for _, l := range d.lines(id) {
+			if l.Type == session.TypeExpired {
+				n++
+			}
+		}
+		return n
+	}
+	began := time.Now()
+	eventually(t, "the question expires", func() bool { return expired() > 0 })
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("it expired after %v, it had 3 s", took)
+	}
+	eventually(t, "nothing is asked any more", func() bool { return len(d.approvals().Approvals) == 0 })
+	if n := expired(); n != 1 {
+		t.Errorf("it expired %d times", n)
+	}
+	_, err := d.answer(id, session.AllowedOnce)
+	var refused *client.Error
+	if !errors.As(err, &refused) || refused.Code != client.CodeAnswered || !strings.Contains(refused.Message, "unavailable") {
+		t.Errorf("a late answer: %v", err)
+	}
+}

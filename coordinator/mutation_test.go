@@ -1,0 +1,24 @@
+package coordinator_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A rule that a build tag takes out, here or in a package below, and the test that must
+// fail then.
+func TestRulesAreGuarded(t *testing.T) {
+	t.Parallel()
+	for tag, guard := range map[string]string{
+		"mutate_stale": "TestSPEC5_6_AnAnswerAfterASwitchDoesNotCount",
+	} {
+		t.Run(tag, func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-ldflags=-w", "-count=1", "-tags", tag, "-run", "^"+guard+"$", ".").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--- FAIL: "+guard+" ") {
+				t.Errorf("%s passes without its rule, or did not run: %v\n%s", guard, err, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,5 @@
+//go:build mutate_stale
+
+package policy
+
+const noticesChanges = false

@@ -1,0 +1,5 @@
+//go:build mutate_verify_i6
+
+package verify
+
+const checkI6 = false
