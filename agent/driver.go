@@ -145,7 +145,7 @@ func (d *driver) write(ctx context.Context, f Facts, record []session.Payload) e
 	claim, claims := record[0].(*session.Claim)
 	epoch := d.epoch
 	if claims {
-		if err := reach(f.State); err != nil {
+		if err := d.worker.suits(f.State); err != nil {
 			return err
 		}
 		epoch = claim.Epoch
@@ -281,21 +281,6 @@ func (d *driver) measure(e *session.Extent) {
 		ns := time.Since(began).Nanoseconds()
 		e.DurationNs = &ns
 	}
-}
-
-// reach makes sure that this worker reaches the place that the session means
-// before it claims it (SPEC 7.9): else the session waits for one that does. The
-// first to drive a root marks the place. From then on the mark must be there, for
-// the root and for all below it. Ending a session needs no place.
-func reach(s session.State) error {
-	w := s.Header.Workspace
-	switch {
-	case s.Stopping():
-		return nil
-	case s.Epoch == 0 && s.Header.ID.IsRoot():
-		return sandbox.Mark(w.Path, w.ID)
-	}
-	return sandbox.CheckMark(w.Path, w.ID)
 }
 
 // workspace opens the session's workspace on its first effect. The mark is looked

@@ -64,6 +64,7 @@ func newPulse(cfg Config, s *shift) *pulse {
 		self: client.Alive{
 			Worker: cfg.Name, Incarnation: cfg.Incarnation, Lease: policy.Duration(cfg.Lease),
 			Version: cfg.Version, Since: time.Now().UnixMilli(), Concurrency: cfg.Concurrency,
+			Labels: cfg.Labels, Workspaces: offerTexts(cfg.Offers),
 		},
 	}
 	if cfg.Runner != nil {

@@ -35,7 +35,12 @@ type putBack struct {
 // away is the time for a hint that was given out so often and took so long to look
 // at. Most bounds it before chance, from 0 to 1, and pace are added.
 func (b *putBack) away(now time.Time, deliveries uint64, took, most time.Duration, chance float64) time.Duration {
-	d := float64(min(b.lease/4<<min(deliveries, mostDoublings), most))
+	return b.paced(now, min(b.lease/4<<min(deliveries, mostDoublings), most), took, chance)
+}
+
+// paced adds chance and pace to a time away.
+func (b *putBack) paced(now time.Time, away, took time.Duration, chance float64) time.Duration {
+	d := float64(away)
 	at := now.Add(time.Duration(d * (0.75 + chance/2)))
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,6 +57,13 @@ func (b *putBack) away(now time.Time, deliveries uint64, took, most time.Duratio
 // waiting is for a session that no worker may take, or that could not be driven.
 func (b *putBack) waiting(deliveries uint64, took time.Duration) time.Duration {
 	return b.away(time.Now(), deliveries, took, longestAway, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+}
+
+// unsuited is for a session that another worker may suit: it is to find that one soon
+// if there is one, and to stay away as any other if there is none.
+func (b *putBack) unsuited(deliveries uint64, took time.Duration) time.Duration {
+	const first, doublings = 50 * time.Millisecond, 11
+	return b.paced(time.Now(), min(first<<min(deliveries, doublings), longestAway), took, rand.Float64()) //nolint:gosec // spreads load, guards nothing
 }
 
 // busy is for a session that somebody drives: should its driver die, its hint is

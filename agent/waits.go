@@ -25,20 +25,21 @@ type waits struct {
 
 type wait struct {
 	why   string
-	until time.Time // when it is looked at again, or by somebody else
+	waits []session.Wait // what of a worker it waits for
+	until time.Time      // when it is looked at again, or by somebody else
 }
 
 // reason is why a session is left, short and as text.
 func reason(why error) string { return client.Shorten(strings.ToValidUTF8(why.Error(), "")) }
 
 // note says why a session waits, until about when.
-func (w *waits) note(id session.ID, why string, until time.Time) {
+func (w *waits) note(id session.ID, why wait) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.all == nil {
 		w.all = map[session.ID]wait{}
 	}
-	w.all[id] = wait{why: why, until: until}
+	w.all[id] = why
 	if len(w.all) <= mostWaits {
 		return
 	}
@@ -65,7 +66,7 @@ func (w *waits) list(now time.Time) []client.AliveWait {
 	maps.DeleteFunc(w.all, func(_ session.ID, o wait) bool { return o.until.Before(now) })
 	var out []client.AliveWait
 	for _, id := range slices.Sorted(maps.Keys(w.all)) {
-		out = append(out, client.AliveWait{Session: id, Why: w.all[id].why})
+		out = append(out, client.AliveWait{Session: id, Why: w.all[id].why, For: w.all[id].waits})
 	}
 	return out
 }

@@ -39,6 +39,11 @@ type Config struct {
 	Abort <-chan struct{}
 	// Version is the build's, for people.
 	Version string
+	// Labels are those that a session may ask for. Default none.
+	Labels []string
+	// Offers are the workspaces that it takes sessions of. Default every directory
+	// of the workspace "default".
+	Offers []Offer
 	// Log is the deployment's logs. Required.
 	Log *stream.Log
 	// Client reaches a coordinator as this worker. Required.
@@ -64,6 +69,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Grace == 0 {
 		c.Grace = 10 * time.Second
+	}
+	if c.Offers == nil {
+		c.Offers = []Offer{{Kind: session.WorkspaceShared, Label: DefaultWorkspace, Dir: "/"}}
 	}
 	if c.Models == nil {
 		c.Models = func(m session.ModelSelected) (model.Client, error) {
@@ -109,12 +117,13 @@ func NewWorker(cfg Config) (*Worker, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cfg = cfg.withDefaults()
+	cfg.Labels = slices.Sorted(slices.Values(cfg.Labels))
 	w := &Worker{
 		cfg: cfg, replicas: newReplicas(cfg), putBack: &putBack{lease: cfg.Lease},
 		driving: map[session.ID]*driver{}, scripts: map[string]*model.Script{},
 	}
 	w.shift = newShift(cfg.Grace, w.abort)
-	w.pulse = newPulse(cfg, w.shift)
+	w.pulse = newPulse(w.cfg, w.shift)
 	for p := range cfg.Partitions {
 		q, err := cfg.Log.Queue(p)
 		if err != nil {
@@ -300,8 +309,11 @@ func (w *Worker) postpone(ctx context.Context, h *stream.Hint, took time.Duratio
 	} else {
 		log.Warn("session is left for later", slog.Any("error", why))
 	}
-	away := w.putBack.waiting(h.Deliveries, took)
-	w.pulse.waits.note(h.Session, reason(why), time.Now().Add(away+w.cfg.Lease))
+	away, waits := w.putBack.waiting(h.Deliveries, took), waitsFor(why)
+	if len(waits) > 0 {
+		away = w.putBack.unsuited(h.Deliveries, took)
+	}
+	w.pulse.waits.note(h.Session, wait{why: reason(why), waits: waits, until: time.Now().Add(away + w.cfg.Lease)})
 	if h.Deliveries > mostDoublings && isNudge(h.Record()) {
 		return h.Ack(ctx)
 	}

@@ -149,6 +149,14 @@ type CreateRequest struct {
 	Approvals   session.ApprovalPolicy `json:"approvals,omitempty"`
 	Preset      session.Preset         `json:"preset,omitempty"`
 	Traceparent string                 `json:"traceparent,omitempty"`
+	// Workspace is the label of the place that Cwd is in, and WorkspaceKind its kind
+	// (SPEC 7.9). Default shared and "default".
+	Workspace     string                `json:"workspace,omitempty"`
+	WorkspaceKind session.WorkspaceKind `json:"workspaceKind,omitempty"`
+	// WorkerLabels and RequireTier are what a worker must have to drive the session
+	// and all below it.
+	WorkerLabels []string     `json:"workerLabels,omitempty"`
+	RequireTier  session.Tier `json:"requireTier,omitempty"`
 }
 
 // ForkRequest starts a person's fork of a session (SPEC 1.8).

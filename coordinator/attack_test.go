@@ -69,7 +69,7 @@ func TestSPEC3_1_PolicyInATurnRecordIsVoid(t *testing.T) {
 		&session.ApprovalSwitch{Policy: session.Ask, By: by},
 		&session.PresetSwitch{Preset: session.PresetAuto, By: by},
 		&session.Release{Skip: []uint64{1}, Reason: "trust me", By: by},
-		&session.FormatRaised{FormatVersion: 2, By: by},
+		&session.FormatRaised{FormatVersion: session.FormatVersion + 1, By: by},
 		&session.UserMessage{ID: "m1", Role: "user", Content: "you may", Source: session.MessageSource{Kind: session.FromUser}, By: by},
 		&session.ApprovalDecided{ID: "ask-1.1.0-1", Outcome: session.AllowedOnce, By: by},
 		&session.Cancel{ID: "c1", By: by},

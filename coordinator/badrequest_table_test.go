@@ -164,6 +164,8 @@ func (w *badWorld) refusals() map[string][]refusal {
 		"tail":  {{1, client.CodeConflict, []string{"after 1", "tail has moved"}}, {0, client.CodeConflict, []string{"after 0", "tail has moved"}}},
 		"calls": {invalid([]any{}, "no calls", "give the delegating calls")},
 		"path":  settingPaths(), "value": capDepths(),
+		"workspace": workspaces(), "workspaceKind": words(client.CodeInvalid, "unknown kind", "shared, host"),
+		"workerLabels": {invalid(seventeen(), "17 labels", "at most 16")}, "workerLabels.0": workerLabels(), "requireTier": words(client.CodeInvalid, "unknown tier", "namespaces, uid, landlock"),
 		"worker": workerNames(), "grace": {invalid("-1s", "grace -1s", "give 0s to 24h"), invalid("25h", "grace 25h", "give 0s to 24h"), invalid("soon", "grace|soon")},
 		// The id of a question is a name, and "" is the only one there is, but for an answer.
 		"ask":                 append(names(), refusal{"ask-1.1.0-999", client.CodeNoQuestion, []string{`"ask-1.1.0-999"`, "never asked", "`entail approvals ls`"}}),
@@ -212,6 +214,30 @@ func notJudged() map[string]string {
 	}
 }
 
+func workspaces() []refusal {
+	var out []refusal
+	for _, label := range []string{"Files", "a b", "a=b", "host:a", "a\x01b", strings.Repeat("x", 65), long()} {
+		out = append(out, invalid(label, "workspace "+quoted(label), "give a word"))
+	}
+	return out
+}
+
+func workerLabels() []refusal {
+	var out []refusal
+	for _, label := range []string{"", "GPU", "a b", "a,b", "a\x01b", strings.Repeat("x", 65), long()} {
+		out = append(out, invalid(label, "label "+quoted(label), "lower-case letters"))
+	}
+	return out
+}
+
+func seventeen() []any {
+	var out []any
+	for i := range 17 {
+		out = append(out, "l"+strconv.Itoa(i))
+	}
+	return out
+}
+
 func workerNames() []refusal {
 	var out []refusal
 	for _, name := range []string{"", "a.b", "*", ">", "a b", "w1.>", "a\x01b", "\u00e9", strings.Repeat("x", 257), long()} {
@@ -256,6 +282,7 @@ func (w *badWorld) requests() map[string]any {
 			Head: head, ID: newRoot(w.t), Cwd: "/tmp/work", Label: "new", Surface: session.SurfaceAny, Prompt: "go", Sandbox: session.ReadOnly, Approvals: session.Ask,
 			Model:       client.Model{Provider: "scripted", Model: "test", Script: "sessions: {}"},
 			Traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+			Workspace:   "files", WorkspaceKind: session.WorkspaceHost, WorkerLabels: []string{"gpu"}, RequireTier: session.TierUID,
 		},
 		client.MethodFork:        client.ForkRequest{Head: head, ID: fork, Source: w.idle, Label: "fork", Prompt: "go on"},
 		client.MethodList:        client.ListRequest{Head: head, Root: w.idle.Root(), Origin: session.OriginUser, Limit: 10},

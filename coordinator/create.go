@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,14 +25,18 @@ func (c *Coordinator) create(ctx context.Context, who caller, in client.CreateRe
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
-	place, err := workspaceID(in.Cwd)
+	place, err := placeOf(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	needs, err := needsOf(in)
 	if err != nil {
 		return nil, nil, err
 	}
 	root := delegation.Root{
 		ID: in.ID, Tenant: tenant, By: who.party, Time: c.now(), Traceparent: in.Traceparent,
-		Workspace: session.Workspace{Kind: session.WorkspaceShared, Label: tenant, Path: in.Cwd, ID: place},
-		Cwd:       in.Cwd, Label: in.Label, Surface: in.Surface, Provider: in.Model.Provider, Model: in.Model.Model,
+		Workspace: place, Needs: needs, Place: delegation.Place{Kind: in.WorkspaceKind, Label: in.Workspace},
+		Cwd: in.Cwd, Label: in.Label, Surface: in.Surface, Provider: in.Model.Provider, Model: in.Model.Model,
 		Script: in.Model.Script, Prompt: in.Prompt, Sandbox: in.Sandbox, Approvals: in.Approvals, Preset: in.Preset,
 	}
 	if reply, position, err := c.existing(ctx, in.ID, root); reply != nil || err != nil {
@@ -184,12 +189,31 @@ func (c *Coordinator) bring(ctx context.Context, request any, record session.Rec
 	return &client.CreatedReply{ID: id}, at(id, done.StreamSeq), nil
 }
 
-// workspaceID names the place that a workspace is (SPEC 7.9, docs/adr/0006): the
-// same for every coordinator, without asking anybody.
-func workspaceID(dir string) (string, error) {
-	digest, err := delegation.Digest([]string{tenant, string(session.WorkspaceShared), tenant, dir})
-	if err != nil {
-		return "", fmt.Errorf("name the workspace %q: %w", dir, err)
+// placeOf is the place that a request names, with its id (SPEC 7.9, docs/adr/0006):
+// the same for every coordinator, without asking anybody.
+func placeOf(in client.CreateRequest) (session.Workspace, error) {
+	w := session.Workspace{
+		Kind: cmp.Or(in.WorkspaceKind, session.WorkspaceShared), Label: cmp.Or(in.Workspace, tenant), Path: in.Cwd,
 	}
-	return "w" + digest[:24], nil
+	if err := client.CheckPlace(w.Kind, w.Label); err != nil {
+		return w, invalid("%v", err)
+	}
+	digest, err := delegation.Digest([]string{tenant, string(w.Kind), w.Label, w.Path})
+	if err != nil {
+		return w, fmt.Errorf("name the workspace %q: %w", w.Path, err)
+	}
+	w.ID = "w" + digest[:24]
+	return w, nil
+}
+
+// needsOf is what a request asks of workers, in order, nil for nothing.
+func needsOf(in client.CreateRequest) (*session.Needs, error) {
+	if len(in.WorkerLabels) == 0 && in.RequireTier == "" {
+		return nil, nil //nolint:nilnil // it asks nothing
+	}
+	n := session.Needs{Labels: slices.Compact(slices.Sorted(slices.Values(in.WorkerLabels))), Tier: in.RequireTier}
+	if err := n.Check(); err != nil {
+		return nil, invalid("%v", err)
+	}
+	return &n, nil
 }

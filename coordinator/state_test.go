@@ -59,7 +59,9 @@ func TestSPEC7_5_OneStateOfLogAndDriver(t *testing.T) {
 		t.Errorf("nothing of it runs now: %+v", s)
 	}
 
-	d.turn(id, func(s session.State) []session.Payload { return []session.Payload{&session.StepStart{Turn: s.Turn, Step: 1}} })
+	d.turn(id, func(s session.State) []session.Payload {
+		return []session.Payload{&session.StepStart{Turn: s.Turn, Step: 1}}
+	})
 	if s := is(id, "the model is asked", func(s client.Summary) bool { return len(s.Current) == 1 }); s.Current[0].What != client.DoingModel || s.Current[0].Since == 0 {
 		t.Errorf("it does %+v", s.Current)
 	}
@@ -93,7 +95,9 @@ func TestSPEC7_5_OneStateOfLogAndDriver(t *testing.T) {
 		t.Errorf("its turn has ended: %+v", s)
 	}
 	d.must(d.api.Call(t.Context(), client.MethodCancel, client.StopRequest{Head: head, ID: id, RequestID: "r1"}, nil))
-	d.turn(id, func(s session.State) []session.Payload { return []session.Payload{&session.End{Outcome: session.OutcomeCancelled}} })
+	d.turn(id, func(s session.State) []session.Payload {
+		return []session.Payload{&session.End{Outcome: session.OutcomeCancelled}}
+	})
 	if s := is(id, "it has ended", status(client.StatusEnded)); s.Outcome != session.OutcomeCancelled {
 		t.Errorf("it has ended: %+v", s)
 	}

@@ -118,7 +118,7 @@ func (o Order) header(s session.State) (session.Header, session.Prefix, error) {
 		DelegationDepth: h.DelegationDepth + 1, InheritedEventCount: prefix.Count, FirstLiveSeq: prefix.Count,
 		CreatedAt: o.Time, CreatedBy: session.Party{Kind: session.SessionParty, ID: string(h.ID)},
 		Request: digest, Surface: h.Surface, Label: o.Request.Label,
-		FormatVersion: s.Format, Traceparent: h.Traceparent,
+		FormatVersion: s.Format, Traceparent: h.Traceparent, Needs: h.Needs,
 	}, prefix, nil
 }
 

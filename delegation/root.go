@@ -29,6 +29,16 @@ type Root struct {
 	Sandbox   session.SandboxMode    `json:"sandbox,omitempty"`
 	Approvals session.ApprovalPolicy `json:"approvals,omitempty"`
 	Preset    session.Preset         `json:"preset,omitempty"`
+	// Place is what the request says of the workspace beside its path, which is Cwd.
+	Place Place `json:"place,omitzero"`
+	// Needs is what a worker must have to drive the tree.
+	Needs *session.Needs `json:"needs,omitempty"`
+}
+
+// Place names a workspace beside its path. Its zero is the deployment's default.
+type Place struct {
+	Kind  session.WorkspaceKind `json:"kind,omitempty"`
+	Label string                `json:"label,omitempty"`
 }
 
 // Genesis composes a root's genesis: header, the policy events of its creation
@@ -41,7 +51,10 @@ func (r Root) Genesis(d policy.Deployment) (session.Record, error) {
 	h := session.Header{
 		ID: r.ID, Tenant: r.Tenant, Root: r.ID, Origin: session.OriginUser, Cwd: r.Cwd, Workspace: r.Workspace,
 		CreatedAt: r.Time, CreatedBy: r.By, Request: digest, Surface: r.Surface, Label: r.Label,
-		FormatVersion: session.FormatVersion, Traceparent: r.Traceparent,
+		FormatVersion: session.FormatFirst, Traceparent: r.Traceparent, Needs: r.Needs,
+	}
+	if h.Needs != nil {
+		h.FormatVersion = session.FormatNeeds
 	}
 	if h.Surface == "" {
 		h.Surface = session.SurfaceNone

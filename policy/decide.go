@@ -82,6 +82,9 @@ func newRuling(s *session.State, d *Deployment, c Call) ruling {
 	r := ruling{call: c, effective: e, shared: session.ToolDecision{
 		CallID: c.ID, Basis: e.Basis, Revision: d.Revision, Settings: d.Hash,
 	}, terms: d.Confinement}
+	if n := s.Header.Needs; n != nil && r.terms.Require.Weaker(n.Tier) {
+		r.terms.Require = n.Tier
+	}
 	if c.Wish != nil {
 		defaults := d.Defaults
 		r.shared.Defaults = &defaults

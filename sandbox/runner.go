@@ -197,7 +197,7 @@ func (w *Workspace) fit(g grant) string {
 		return w.runner.unfit.Error()
 	}
 	if t := w.tier(); t.Weaker(g.terms.Require) {
-		return fmt.Sprintf("this deployment requires tier %q (confinement.require), and here a call gets %q: `entail doctor` says what would give more", g.terms.Require, t)
+		return fmt.Sprintf("tier %q is required, by confinement.require or by what the session needs, and here a call gets %q: `entail doctor` says what would give more", g.terms.Require, t)
 	}
 	if g.network == session.NetworkLoopback && !w.runner.host.loopback {
 		return "network \"loopback\" needs a network namespace, which this host does not give: set confinement.network to deny or allow"

@@ -129,7 +129,7 @@ func TestFormatDocNamesEveryPart(t *testing.T) {
 		session.HeaderCreator, session.HeaderWriter, session.HeaderChildSeq, session.HeaderChildCount, session.HeaderChildLink,
 		fmt.Sprintf("%d KiB", session.MaxRecord>>10), fmt.Sprintf("%d KiB", session.MaxPrompt>>10), fmt.Sprintf("%d bytes", session.MaxName),
 		"entail/header/1", "entail/event/1", "entail/child/1", "entail/notice/1", "entail/seed/1",
-		"`" + session.CodeToolNotStarted + "`", fmt.Sprintf("format version is %d", session.FormatVersion),
+		"`" + session.CodeToolNotStarted + "`", fmt.Sprintf("newest format version is %d", session.FormatVersion),
 	} {
 		if !strings.Contains(doc, want) {
 			t.Errorf("%s does not name %s", formatDoc, want)

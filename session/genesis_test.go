@@ -390,6 +390,15 @@ func TestHeaderIsHeldToItsFacts(t *testing.T) {
 		"label":                 func(h *session.Header) { h.Label = strings.Repeat("x", 300) },
 		"party":                 func(h *session.Header) { h.CreatedBy.Kind = "worker" },
 		"party without a name":  func(h *session.Header) { h.CreatedBy.ID = "" },
+		"needs in format 1":     func(h *session.Header) { h.Needs = &session.Needs{Labels: []string{"gpu"}} },
+		"needs of nothing":      needing(session.Needs{}),
+		"needs out of order":    needing(session.Needs{Labels: []string{"b", "a"}}),
+		"needs twice":           needing(session.Needs{Labels: []string{"a", "a"}}),
+		"needs no word":         needing(session.Needs{Labels: []string{"a b"}}),
+		"needs an empty word":   needing(session.Needs{Labels: []string{""}}),
+		"needs in capitals":     needing(session.Needs{Labels: []string{"GPU"}}),
+		"needs no fence":        needing(session.Needs{Tier: session.TierNone}),
+		"needs another tier":    needing(session.Needs{Tier: "vm"}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -433,6 +442,42 @@ func TestDecodeHeaderAcceptsOneForm(t *testing.T) {
 		}
 		if _, err := session.DecodeHeader([]byte(bad)); err == nil {
 			t.Errorf("%s: %s was read", name, bad)
+		}
+	}
+}
+
+// needing makes a header of format 2 with needs.
+func needing(n session.Needs) func(*session.Header) {
+	return func(h *session.Header) { h.FormatVersion, h.Needs = session.FormatNeeds, &n }
+}
+
+// Needs stand last in the line of a header of format 2, in their one form; a header
+// without them has the line that it always had.
+func TestNeedsStandInTheHeader(t *testing.T) {
+	t.Parallel()
+	plain, err := session.EncodeHeader(sessiontest.HeaderOf(rootID))
+	if err != nil || strings.Contains(string(plain), "needs") || !strings.Contains(string(plain), `"formatVersion":1`) {
+		t.Errorf("without needs: %s, %v", plain, err)
+	}
+	for text, n := range map[string]session.Needs{
+		`"needs":{"labels":["gpu","zone=b"],"tier":"uid"}}`: {Labels: []string{"gpu", "zone=b"}, Tier: session.TierUID},
+		`"needs":{"labels":["a"]}}`:                         {Labels: []string{"a"}},
+		`"needs":{"tier":"landlock"}}`:                      {Tier: session.TierLandlock},
+	} {
+		h := sessiontest.HeaderOf(rootID)
+		needing(n)(&h)
+		line, err := session.EncodeHeader(h)
+		if err != nil || !strings.HasSuffix(string(line), text) || !strings.Contains(string(line), `"formatVersion":2`) {
+			t.Errorf("written as %s, %v, want it to end in %s", line, err, text)
+			continue
+		}
+		again, err := session.DecodeHeader(line)
+		if err != nil || !again.Needs.Equal(&n) {
+			t.Errorf("%s is read as %+v, %v", line, again.Needs, err)
+		}
+		old := strings.Replace(string(line), `"formatVersion":2`, `"formatVersion":1`, 1)
+		if _, err := session.DecodeHeader([]byte(old)); err == nil {
+			t.Errorf("%s is read", old)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"path"
 	"reflect"
+	"slices"
+	"strings"
 )
 
 // Header holds the immutable facts fixed at creation (SPEC 1.1). It never holds
@@ -29,6 +31,58 @@ type Header struct {
 	Label               string    `json:"label,omitempty"`
 	FormatVersion       int       `json:"formatVersion"`
 	Traceparent         string    `json:"traceparent,omitempty"`
+	Needs               *Needs    `json:"needs,omitempty"`
+}
+
+// Needs is what a worker must have to drive a session, beside its workspace (SPEC
+// 5.4, 7.9). A child has its parent's: a delegation can neither drop nor widen them.
+type Needs struct {
+	// Labels are those that the worker must offer, in order.
+	Labels []string `json:"labels,omitempty"`
+	// Tier is the weakest fence that the session's confined calls may run under.
+	Tier Tier `json:"tier,omitempty"`
+}
+
+// MaxLabels bounds the labels of one session, or worker.
+const MaxLabels = 16
+
+// CheckLabel holds a worker's label to its form: a word of 1 to 64 lower-case
+// letters, digits and -_./=.
+func CheckLabel(label string) error {
+	const most = 64
+	if label == "" || len(label) > most || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_./=") != "" {
+		return fmt.Errorf("label %s is not a word of 1 to %d lower-case letters, digits and -_./=", quote(label), most)
+	}
+	return nil
+}
+
+// Check holds needs to their form.
+func (n Needs) Check() error {
+	switch {
+	case len(n.Labels) == 0 && n.Tier == "":
+		return errors.New("needs name nothing")
+	case len(n.Labels) > MaxLabels:
+		return fmt.Errorf("needs name %d labels, at most %d", len(n.Labels), MaxLabels)
+	case n.Tier != "" && !slices.Contains(Tiers(), n.Tier):
+		return fmt.Errorf("unknown tier %s (available: %s, %s, %s)", quote(string(n.Tier)), TierNamespaces, TierUID, TierLandlock)
+	}
+	for i, l := range n.Labels {
+		if err := CheckLabel(l); err != nil {
+			return err
+		}
+		if i > 0 && n.Labels[i-1] >= l {
+			return fmt.Errorf("label %s is out of order or there twice", quote(l))
+		}
+	}
+	return nil
+}
+
+// Equal reports whether two sessions need the same of a worker.
+func (n *Needs) Equal(o *Needs) bool {
+	if n == nil || o == nil {
+		return n == o
+	}
+	return n.Tier == o.Tier && slices.Equal(n.Labels, o.Labels)
 }
 
 // Workspace is the place a session works in (SPEC 7.9).
@@ -48,8 +102,16 @@ const (
 	WorkspaceHost   WorkspaceKind = "host"
 )
 
-// FormatVersion is the format that this build writes and the newest it reads.
-const FormatVersion = 1
+// The formats. A session is written in the first one that has all it uses, so that
+// an earlier build refuses by name what it would not keep to, and reads the rest.
+const (
+	// FormatFirst is the first format.
+	FormatFirst = 1
+	// FormatNeeds is the first with Header.Needs.
+	FormatNeeds = 2
+	// FormatVersion is the newest that this build reads.
+	FormatVersion = FormatNeeds
+)
 
 // EncodeHeader writes the header line, without a newline.
 func EncodeHeader(h Header) ([]byte, error) {
@@ -150,12 +212,16 @@ func (h Header) checkPlace() error {
 		return fmt.Errorf("unknown surface %s", quote(string(h.Surface)))
 	case h.FormatVersion < 1:
 		return fmt.Errorf("format version %d is not positive", h.FormatVersion)
+	case h.Needs != nil && h.FormatVersion < FormatNeeds:
+		return fmt.Errorf("needs stand in format %d and later, this is format %d", FormatNeeds, h.FormatVersion)
 	case len(h.Request) != 2*len(Link{}) || !isHex(h.Request):
 		return errors.New("request digest is not 64 hex digits")
 	case h.Tenant == "" || !oneToken(h.Tenant):
 		return fmt.Errorf("tenant %s is not one NATS token", quote(h.Tenant))
 	case h.Label != "" && (len(h.Label) > MaxName || !printable(h.Label)):
 		return fmt.Errorf("label %s must have at most %d bytes without control characters", quote(h.Label), MaxName)
+	case h.Needs != nil:
+		return h.Needs.Check()
 	}
 	return nil
 }

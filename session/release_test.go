@@ -3,6 +3,7 @@ package session_test
 import (
 	"errors"
 	"maps"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -243,13 +244,14 @@ func TestPlantedBeforeTheGenesis(t *testing.T) {
 // both versions.
 func TestNewerFormat(t *testing.T) {
 	t.Parallel()
+	const newer = session.FormatVersion + 1
 	isFormat := func(t *testing.T, err error) {
 		t.Helper()
 		var f *session.FormatError
-		if !errors.As(err, &f) || !errors.Is(err, session.ErrFormat) || f.Want != 2 || f.Have != session.FormatVersion {
+		if !errors.As(err, &f) || !errors.Is(err, session.ErrFormat) || f.Want != newer || f.Have != session.FormatVersion {
 			t.Fatalf("error %v, want a format error", err)
 		}
-		if !strings.Contains(err.Error(), "2") || !strings.Contains(err.Error(), "1") {
+		if !strings.Contains(err.Error(), strconv.Itoa(newer)) || !strings.Contains(err.Error(), strconv.Itoa(session.FormatVersion)) {
 			t.Errorf("%q does not name both versions", err)
 		}
 	}
@@ -259,7 +261,7 @@ func TestNewerFormat(t *testing.T) {
 		s.Root()
 		raw := s.Records[0]
 		raw.Headers = maps.Clone(raw.Headers)
-		raw.Headers["Entail-Format"] = "2"
+		raw.Headers["Entail-Format"] = strconv.Itoa(newer)
 		_, _, err := session.Open(raw, session.Prefix{}, nil)
 		isFormat(t, err)
 		if errors.Is(err, session.ErrCorrupt) {
@@ -269,7 +271,7 @@ func TestNewerFormat(t *testing.T) {
 	t.Run("raised", func(t *testing.T) {
 		t.Parallel()
 		s, root := driven(t)
-		raw := s.Raw(s.Compose(root, session.ClassPolicy, &session.FormatRaised{FormatVersion: 2, By: person()}))
+		raw := s.Raw(s.Compose(root, session.ClassPolicy, &session.FormatRaised{FormatVersion: newer, By: person()}))
 		c, _, err := judge(t, s, raw)
 		isFormat(t, err)
 		isFormat(t, c.Halted())
@@ -285,7 +287,7 @@ func TestNewerFormat(t *testing.T) {
 		t.Parallel()
 		s, root := driven(t)
 		raw := s.Raw(s.Compose(root, session.ClassPolicy, &session.SandboxSwitch{Mode: session.ReadOnly, By: person()}))
-		raw.Headers["Entail-Format"] = "2"
+		raw.Headers["Entail-Format"] = strconv.Itoa(newer)
 		_, _, err := judge(t, s, raw)
 		isFormat(t, err)
 		if !errors.Is(err, session.ErrCorrupt) {

@@ -328,7 +328,7 @@ func TestSessionOfANewerFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	tp := newTape(t)
 	id, other := tp.root(), tp.root()
-	tp.plant(tp.record(id, session.ClassPolicy, &session.FormatRaised{FormatVersion: 2, By: person()}))
+	tp.plant(tp.record(id, session.ClassPolicy, &session.FormatRaised{FormatVersion: session.FormatVersion + 1, By: person()}))
 	bogus(tp, id, session.ClassTurn)
 	tp.turn(other)
 	told := &alarms{}

@@ -21,6 +21,7 @@ type deployment struct {
 	logs map[session.ID]*log
 	// defaults are named by delegating decisions.
 	defaults session.Defaults
+	needs    *session.Needs // of roots
 }
 
 var (
@@ -107,7 +108,11 @@ func (d *deployment) root(policy ...session.Payload) *log {
 	d.t.Helper()
 	id, err := session.RootID(ulid, 1)
 	d.check(err)
-	return d.born(header(id, "", session.OriginUser), session.Link{}, nil, append(policy, model(), prompt())...)
+	h := header(id, "", session.OriginUser)
+	if h.Needs = d.needs; h.Needs != nil {
+		h.FormatVersion = session.FormatNeeds
+	}
+	return d.born(h, session.Link{}, nil, append(policy, model(), prompt())...)
 }
 
 // born writes the genesis of a root or of a person's fork.
@@ -115,7 +120,7 @@ func (d *deployment) born(h session.Header, prev session.Link, source *log, even
 	d.t.Helper()
 	b, err := session.ComposeBirth(h, prev, drafts(events)...)
 	d.check(err)
-	d.put(session.Record{Address: session.Address{Session: h.ID, Class: session.ClassGenesis, Creator: h.ID}, Format: 1, Birth: &b})
+	d.put(session.Record{Address: session.Address{Session: h.ID, Class: session.ClassGenesis, Creator: h.ID}, Format: h.FormatVersion, Birth: &b})
 	return d.log(b, source)
 }
 
@@ -182,7 +187,7 @@ func (l *log) write(class session.Class, events ...session.Payload) *session.Raw
 	l.d.check(err)
 	l.take(s)
 	return l.d.put(session.Record{
-		Address: session.Address{Session: l.header.ID, Class: class}, Format: 1, Epoch: l.epoch, Creator: l.header.ID, Own: &s,
+		Address: session.Address{Session: l.header.ID, Class: class}, Format: l.header.FormatVersion, Epoch: l.epoch, Creator: l.header.ID, Own: &s,
 	})
 }
 
@@ -274,7 +279,7 @@ func (l *log) delegate(i int, b birth) *log {
 	}
 	d.Defaults = &l.d.defaults
 	h := header(d.Child, l.header.ID, session.OriginSubagent)
-	h.DelegationDepth = l.header.DelegationDepth + 1
+	h.DelegationDepth, h.FormatVersion, h.Needs = l.header.DelegationDepth+1, l.header.FormatVersion, l.header.Needs
 	h.InheritedEventCount, h.FirstLiveSeq = b.cut, b.cut
 	kind, prev, source := session.Spawn, session.Link{}, (*log)(nil)
 	var events []session.Payload
@@ -305,7 +310,7 @@ func (l *log) delegate(i int, b birth) *log {
 	l.take(own)
 	l.d.put(session.Record{
 		Address: session.Address{Session: h.ID, Class: session.ClassGenesis, Creator: l.header.ID},
-		Format:  1, Epoch: l.epoch, Own: &own, Birth: &child,
+		Format:  l.header.FormatVersion, Epoch: l.epoch, Own: &own, Birth: &child,
 	})
 	return l.d.log(child, source)
 }

@@ -52,6 +52,9 @@ func (r *run) checkBirth(h *history) {
 		if pd := h.parent.header; hd.DelegationDepth != pd.DelegationDepth || hd.Cwd != pd.Cwd || hd.Tenant != pd.Tenant {
 			flag(Log, "1.8", "depth, cwd or tenant of a person's fork are not its source's")
 		}
+		if pd := h.parent.header; hd.Workspace != pd.Workspace || !hd.Needs.Equal(pd.Needs) {
+			flag(Log, "7.9", "workspace or needs of a person's fork are not its source's")
+		}
 		if len(policyOf(h.first)) > 0 {
 			flag("I12", "1.8", "a person's fork with policy of its own: it is what its prefix folds to")
 		}
@@ -76,6 +79,9 @@ func (r *run) checkDelegation(h *history, flag flagger) {
 	}
 	if h.header.DelegationDepth != h.parent.header.DelegationDepth+1 {
 		flag("I3", "4.6", "depth %d under a parent of depth %d", h.header.DelegationDepth, h.parent.header.DelegationDepth)
+	}
+	if !h.header.Needs.Equal(h.parent.header.Needs) {
+		flag("I12", "7.9", "what it needs of a worker is not what its parent %s needs", h.parent.id)
 	}
 	if d.decision.Defaults == nil {
 		return // flagged in the parent

@@ -241,6 +241,12 @@ func faultsOfChild() []fault {
 			r.delegate(0, b)
 			return where{"4.4", r, at}
 		}, nil},
+		{"a child that needs less of a worker than its parent", "I12", func(d *deployment) where {
+			d.needs = &session.Needs{Labels: []string{"gpu"}, Tier: session.TierUID}
+			b := batch(pin())
+			b.header = func(h *session.Header) { h.Needs = &session.Needs{Labels: []string{"gpu"}} }
+			return where{"7.9", child(d, nil, spawn(""), b), 0}
+		}, nil},
 		{"a child that is deeper than its parent's next", "I3", func(d *deployment) where {
 			b := batch(pin())
 			b.header = func(h *session.Header) { h.DelegationDepth = 3 }

@@ -26,7 +26,7 @@ const (
 func configurable() []string {
 	return []string{
 		"dir", "server", "token-file", "output", "cwd", "model", "base-url", "api-key-file", "sandbox", "approvals",
-		"preset", "surface", "default-sandbox", "reviewer", "lease", "label", "workers", "port", "sync-interval", "log-level",
+		"preset", "surface", "default-sandbox", "reviewer", "lease", "label", "workspace", "worker-label", "require-tier", "workers", "port", "sync-interval", "log-level",
 	}
 }
 

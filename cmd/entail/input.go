@@ -7,12 +7,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/spf13/cobra"
 
+	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -139,6 +141,9 @@ type rootFlags struct {
 	approvals         session.ApprovalPolicy
 	preset            string
 	surface           session.Surface
+	place             string
+	labels            []string
+	tier              session.Tier
 }
 
 func (f *rootFlags) register(cmd *cobra.Command) {
@@ -149,6 +154,9 @@ func (f *rootFlags) register(cmd *cobra.Command) {
 	flags.Var(newChoice(&f.sandbox, session.SandboxModes()...), "sandbox", "sandbox mode to start with; default the deployment's, live")
 	flags.Var(newChoice(&f.approvals, session.Ask, session.Never), "approvals", "approval policy to start with; default the deployment's, live")
 	flags.StringVar(&f.preset, "preset", "", "preset of the deployment's table to start with")
+	flags.StringVar(&f.place, "workspace", "", "label of the workspace that --cwd is in, where workers offer others than default: LABEL or host:LABEL; then --cwd is the workers' path")
+	flags.StringSliceVar(&f.labels, "worker-label", nil, "a label that a worker must have to drive the session and all below it; may be repeated")
+	flags.Var(newChoice(&f.tier, session.Tiers()...), "require-tier", "the weakest fence that the session's confined calls may run under, on whatever worker")
 	f.surface = session.SurfaceNone
 	flags.Var(newChoice(&f.surface, session.SurfaceNone, session.SurfaceAny), "surface", "whether there is anybody to ask")
 }
@@ -156,7 +164,11 @@ func (f *rootFlags) register(cmd *cobra.Command) {
 // root checks the flags and composes the root they ask for. Nothing is started
 // before all of it makes sense.
 func (f *rootFlags) root(prompt string) (delegation.Root, chosenModel, error) {
-	cwd, err := workspace(f.cwd)
+	place, needs, err := f.asks()
+	if err != nil {
+		return delegation.Root{}, chosenModel{}, err
+	}
+	cwd, err := f.directory(place)
 	if err != nil {
 		return delegation.Root{}, chosenModel{}, err
 	}
@@ -175,7 +187,37 @@ func (f *rootFlags) root(prompt string) (delegation.Root, chosenModel, error) {
 	return delegation.Root{
 		Cwd: cwd, Label: f.label, Surface: f.surface, Provider: m.wire.Provider, Model: m.wire.Model, Script: m.wire.Script,
 		Prompt: prompt, Sandbox: f.sandbox, Approvals: f.approvals, Preset: session.Preset(f.preset),
+		Place: place, Needs: needs,
 	}, m, checkFits(prompt, m.wire.Script)
+}
+
+// asks is what the flags ask of workers.
+func (f *rootFlags) asks() (delegation.Place, *session.Needs, error) {
+	var place delegation.Place
+	var err error
+	if place.Kind, place.Label, err = client.ParsePlace(f.place); err != nil {
+		return place, nil, usagef("--workspace: %w", err)
+	}
+	if len(f.labels) == 0 && f.tier == "" {
+		return place, nil, nil
+	}
+	n := session.Needs{Labels: slices.Compact(slices.Sorted(slices.Values(f.labels))), Tier: f.tier}
+	if err := n.Check(); err != nil {
+		return place, nil, usagef("--worker-label: %w", err)
+	}
+	return place, &n, nil
+}
+
+// directory is where the session works. In a workspace of a label it is on the workers
+// that offer it, and need not be here.
+func (f *rootFlags) directory(place delegation.Place) (string, error) {
+	if place.Label == "" {
+		return workspace(f.cwd)
+	}
+	if !filepath.IsAbs(f.cwd) || filepath.Clean(f.cwd) != f.cwd || f.cwd == "/" {
+		return "", usagef("--cwd %q: with --workspace give the whole path that the directory has on the workers", f.cwd)
+	}
+	return f.cwd, nil
 }
 
 // checkFits refuses a prompt that does not fit into one record beside the script,

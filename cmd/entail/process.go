@@ -43,7 +43,9 @@ func newProcess(a *app) *cobra.Command {
 		})
 	}
 	add("coordinator", runCoordinator)
-	add("worker", func(ctx context.Context, b *node.Bound, log *slog.Logger) error { return runWorker(ctx, b, a.force, log) })
+	add("worker", func(ctx context.Context, b *node.Bound, log *slog.Logger) error {
+		return runWorker(ctx, b, a.force, log)
+	})
 	return cmd
 }
 

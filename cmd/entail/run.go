@@ -100,6 +100,9 @@ func (a *app) run(cmd *cobra.Command, want delegation.Root, m chosenModel, o ser
 		if err := checkKey(name, o.endpoints); err != nil {
 			return err
 		}
+		if want.Place.Label != "" || want.Needs != nil && len(want.Needs.Labels) > 0 {
+			return usagef("--workspace and --worker-label speak of workers of a fleet: those that this command starts have no labels and offer the workspace default alone; name a deployment with --server")
+		}
 		// The workers are this user's. A session in a place that they cannot mark
 		// would wait for ever (SPEC 7.9).
 		if err := sandbox.Markable(want.Cwd); err != nil {
@@ -150,11 +153,16 @@ func (d *deployment) create(ctx context.Context, r delegation.Root) (session.ID,
 	if err != nil {
 		return "", err
 	}
+	var needs session.Needs
+	if r.Needs != nil {
+		needs = *r.Needs
+	}
 	var out client.CreatedReply
 	err = d.Call(ctx, client.MethodCreate, client.CreateRequest{
 		Head: d.head, ID: newRootID(info.Partitions), Cwd: r.Cwd, Label: r.Label, Surface: r.Surface,
 		Model:  client.Model{Provider: r.Provider, Model: r.Model, Script: r.Script},
 		Prompt: r.Prompt, Sandbox: r.Sandbox, Approvals: r.Approvals, Preset: r.Preset,
+		Workspace: r.Place.Label, WorkspaceKind: r.Place.Kind, WorkerLabels: needs.Labels, RequireTier: needs.Tier,
 	}, &out)
 	return out.ID, err
 }

@@ -192,6 +192,10 @@ func (a *app) show(s client.Summary) {
 		row("parent", "%s (%s, depth %d)", s.Header.ParentSession, s.Header.Origin, s.Header.DelegationDepth)
 	}
 	row("cwd", "%s", s.Header.Cwd)
+	row("workspace", "%s", client.PlaceText(s.Header.Workspace.Kind, s.Header.Workspace.Label))
+	if n := s.Header.Needs; n != nil {
+		row("needs", "%s", strings.TrimSpace(strings.Join(n.Labels, " ")+" "+tierText(n.Tier)))
+	}
 	row("policy", "sandbox %s, approvals %s, preset %s", s.Sandbox, s.Approvals, s.Preset)
 	row("log", "%d events, %d inherited, tail %d", s.Next, s.Header.InheritedEventCount, s.Tail)
 	row("work", "turn %d, %d model steps, %d calls succeeded, %d denied", s.Turn, s.Steps, s.Calls, s.Denials)
@@ -210,6 +214,13 @@ func (a *app) show(s client.Summary) {
 	if s.Why != "" {
 		row("not driven", "%s", clean(s.Why))
 	}
+}
+
+func tierText(t session.Tier) string {
+	if t == "" {
+		return ""
+	}
+	return "tier " + string(t)
 }
 
 func newSessionTree(a *app) *cobra.Command {

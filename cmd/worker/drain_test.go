@@ -36,8 +36,14 @@ func newDrains(t *testing.T) *drains {
 	return &drains{fleet: f, api: f.coordinate(), ws: t.TempDir()}
 }
 
-// root starts a session whose first answer makes the given calls, one a step.
+// root starts a session that makes the given calls, one a step.
 func (d *drains) root(commands ...string) session.ID {
+	d.t.Helper()
+	return d.rootIn("", commands...)
+}
+
+// rootIn starts a session in a workspace of a label.
+func (d *drains) rootIn(workspace string, commands ...string) session.ID {
 	d.t.Helper()
 	id, err := session.RootID(ulid.Make().String(), 1)
 	d.must(err)
@@ -48,7 +54,7 @@ func (d *drains) root(commands ...string) session.ID {
 	}
 	script.WriteString("    - text: fine\n    - text: again\n")
 	d.must(d.api.Call(d.t.Context(), client.MethodCreate, client.CreateRequest{
-		Head: head, ID: id, Cwd: d.ws, Prompt: "go", Sandbox: session.WorkspaceWrite,
+		Head: head, ID: id, Cwd: d.ws, Workspace: workspace, Prompt: "go", Sandbox: session.WorkspaceWrite,
 		Model: client.Model{Provider: "scripted", Model: "script", Script: script.String()},
 	}, nil))
 	return id

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -48,9 +49,9 @@ func exit() int {
 
 // options are the flags.
 type options struct {
-	credentials, hidden string
-	level               slog.Level
-	cfg                 node.WorkerConfig
+	credentials, hidden, labels, workspaces string
+	level                                   slog.Level
+	cfg                                     node.WorkerConfig
 }
 
 // drain leaves a worker that is asked to stop, with its grace, five of the thirty
@@ -64,6 +65,8 @@ func (o *options) flags() *flag.FlagSet {
 	fs.IntVar(&o.cfg.Concurrency, "concurrency", 4, "how many sessions to drive at once")
 	fs.DurationVar(&o.cfg.Drain, "drain", drain, "how `long` turns go on once it is asked to stop (SIGTERM); then each is handed over to another worker, when nothing of it runs")
 	fs.DurationVar(&o.cfg.Grace, "grace", node.Grace, "how `long` after that a call may still run before it is ended; a second SIGTERM ends all at once")
+	fs.StringVar(&o.labels, "labels", "", "`words` that sessions may ask for, joined by commas, as gpu,zone=b")
+	fs.StringVar(&o.workspaces, "workspaces", "", "`offers` LABEL=DIR or host:LABEL=DIR, joined by commas: of which workspaces sessions are taken whose directory is DIR or below it; default any directory of the workspace default")
 	fs.StringVar(&o.hidden, "hidden", "", "`paths` that no confined call may reach, joined by commas; the credentials file is one")
 	fs.StringVar(&o.cfg.HTTP, "http", "", "`address` to serve /readyz and /livez on, as 127.0.0.1:8080; without a host the loopback interface; default none")
 	fs.TextVar(&o.level, "log-level", slog.LevelInfo, "what to log: DEBUG, INFO, WARN or ERROR")
@@ -118,7 +121,16 @@ func (o *options) validate() error {
 	if o.cfg.Grace <= 0 || o.cfg.Grace > client.MaxDrain {
 		return fmt.Errorf("-grace %v: give more than 0s, at most %v", o.cfg.Grace, client.MaxDrain)
 	}
+	o.cfg.Labels, o.cfg.Workspaces = listOf(o.labels), listOf(o.workspaces)
+	if _, err := o.cfg.Offers(); err != nil {
+		return fmt.Errorf("-labels or -workspaces: %w", err)
+	}
 	return errors.Join(node.CheckHTTP(o.cfg.HTTP), node.CheckPartitions(o.cfg.Partitions))
+}
+
+// listOf takes a list apart that is joined by commas.
+func listOf(text string) []string {
+	return slices.DeleteFunc(strings.Split(text, ","), func(s string) bool { return s == "" })
 }
 
 // hiddenPaths adds the credentials file to the paths that were named.

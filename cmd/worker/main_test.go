@@ -95,6 +95,8 @@ func TestBadFlags(t *testing.T) {
 		"concurrency": {{"many", []string{`"many"`, "-help"}}, {"0", []string{"-concurrency 0", "at least 1"}}, {"-1", []string{"-concurrency -1", "at least 1"}}},
 		"drain":       {{"soon", []string{`"soon"`, "-help"}}, {"-1s", []string{"-drain -1s", "0s to 24h"}}, {"25h", []string{"-drain 25h", "0s to 24h"}}},
 		"grace":       {{"soon", []string{`"soon"`, "-help"}}, {"0s", []string{"-grace 0s", "more than 0s"}}, {"25h", []string{"-grace 25h", "at most 24h"}}},
+		"labels":      {{"GPU", []string{"-labels", `"GPU"`, "lower-case"}}, {"a,b c", []string{`"b c"`, "lower-case"}}, {strings.Repeat("a", 65), []string{"64"}}, {strings.Repeat("a,", 16) + "b", []string{"17 labels", "at most 16"}}},
+		"workspaces":  {{"files", []string{"-workspaces", `"files"`, "LABEL=DIR"}}, {"files=srv", []string{`"files=srv"`, "a whole path"}}, {"nfs:files=/srv", []string{`"nfs:files=/srv"`, "host:LABEL=DIR"}}, {"files=/srv/", []string{`"files=/srv/"`, "a whole path"}}, {"=/srv", []string{`"=/srv"`, "LABEL=DIR"}}},
 		"hidden":      {{"secrets", []string{`"secrets"`, "give whole paths"}}, {"/a,b", []string{`"b"`, "give whole paths"}}},
 		"http":        {{"8080", []string{`"8080"`, "127.0.0.1:8080"}}, {"127.0.0.1:many", []string{"many", "127.0.0.1:8080"}}, {":70000", []string{"70000", "127.0.0.1:8080"}}},
 		"log-level":   {{"LOUD", []string{`"LOUD"`, "-help"}}},

@@ -44,7 +44,7 @@ func folded(events int) (session.State, error) {
 	if err != nil {
 		return session.State{}, err
 	}
-	s := session.State{Header: session.Header{ID: id, Root: id}, Format: session.FormatVersion}
+	s := session.State{Header: session.Header{ID: id, Root: id}, Format: session.FormatFirst}
 	for i := range events {
 		sec, err := session.Compose(id, session.ClassInbox, s.Next, s.Link, session.Draft{Time: 1, Payload: nudge(i)})
 		if err != nil {

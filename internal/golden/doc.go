@@ -7,4 +7,4 @@
 // format gets a new one beside the old.
 package golden
 
-//go:generate go test -count=1 -run TestWrite . -write=store-2
+//go:generate go test -count=1 -run TestWrite . -write=format-2

@@ -85,7 +85,7 @@ func TestOldSessionsGoOn(t *testing.T) {
 	r := restore(t, readRecords(t, "first"))
 	var shown client.Summary
 	r.call(client.MethodShow, client.SessionRequest{Head: head, ID: keeper}, &shown)
-	if want := wants()[keeper]; shown.Next != want.next || shown.Sandbox != want.sandbox || shown.Voids != want.voids || shown.Turn != want.turn {
+	if want := wants("first")[keeper]; shown.Next != want.next || shown.Sandbox != want.sandbox || shown.Voids != want.voids || shown.Turn != want.turn {
 		t.Errorf("the keeper is shown as %+v, want %+v", shown, want)
 	}
 	again := forkID(keeper, 7)
@@ -97,7 +97,7 @@ func TestOldSessionsGoOn(t *testing.T) {
 		t.Errorf("a message to the stopped session: %v, want %s", err, client.CodeStopped)
 	}
 	replay := sessiontest.Replay(r.all())
-	for id, next := range map[session.ID]session.Seq{keeper: wants()[keeper].next + 1, released: wants()[released].next + 1, again: wants()[persons].next + 2} {
+	for id, next := range map[session.ID]session.Seq{keeper: wants("first")[keeper].next + 1, released: wants("first")[released].next + 1, again: wants("first")[persons].next + 2} {
 		c := replay.Chains[id]
 		if c == nil || c.Halted() != nil || c.State().Next < next {
 			t.Errorf("session %s does not go on to %d: %v", id, next, replay.Failed[id])

@@ -38,7 +38,7 @@ func directories(t *testing.T) []string {
 			out = append(out, e.Name())
 		}
 	}
-	for _, dir := range []string{"first", fmt.Sprintf("format-%d", session.FormatVersion), fmt.Sprintf("store-%d", storeFormat(t))} {
+	for _, dir := range []string{"first", "format-1", newest(), fmt.Sprintf("store-%d", storeFormat(t))} {
 		if !slices.Contains(out, dir) {
 			t.Fatalf("testdata holds %q, want %s too", out, dir)
 		}
@@ -73,12 +73,15 @@ type want struct {
 	slots     []session.ID // children that hold one
 	voids     int
 	parked    bool
+	pinned    bool   // approvals alone were handed down
+	needs     string // of a worker
+	format    int    // 0 for the first
 }
 
 // wants is worked out by hand from the story: clauses 1.7, 1.8, 2.1 to 2.3, 4.2,
 // 4.3, 4.11, 7.3 and 7.4. The deployment's defaults are read-only and ask.
-func wants() map[session.ID]want {
-	return map[session.ID]want{
+func wants(dir string) map[session.ID]want {
+	out := map[session.ID]want{
 		keeper: {
 			sandbox: session.ReadOnly, approval: session.Ask, current: session.PresetReadOnly, next: 39,
 			turn: 2, end: session.EndAborted, slots: []session.ID{fork}, voids: 2,
@@ -95,7 +98,18 @@ func wants() map[session.ID]want {
 		released: {sandbox: session.ReadOnly, approval: session.Ask, current: session.PresetReadOnly, next: 4, pending: 1},
 		broken:   {sandbox: session.ReadOnly, approval: session.Never, current: session.PresetCustom, next: 2},
 	}
+	if dir == newest() {
+		const needs = "gpu zone=b uid"
+		out[needy] = want{sandbox: session.ReadOnly, approval: session.Ask, current: session.PresetReadOnly, next: 11, slots: []session.ID{needykid}, turn: 1, needs: needs, format: 2}
+		out[needykid] = want{
+			sandbox: session.ReadOnly, approval: session.Never, current: session.PresetCustom, next: 4, pending: 1, depth: 1, pinned: true, needs: needs, format: 2,
+		}
+	}
+	return out
 }
+
+// newest is the directory that has what the newest format added.
+func newest() string { return fmt.Sprintf("format-%d", session.FormatVersion) }
 
 // summarised is what a state comes to.
 func summarised(s session.State, voids int) want {
@@ -107,6 +121,13 @@ func summarised(s session.State, voids int) want {
 		delegated: s.Knobs.Sandbox.Source == session.SourceDelegation && s.Knobs.Approval.Source == session.SourceDelegation,
 		cut:       s.Header.InheritedEventCount, next: s.Next, depth: s.Header.DelegationDepth,
 		turn: s.Turn, pending: len(s.Pending), voids: voids, parked: s.Open != nil && s.Open.Parked,
+	}
+	w.pinned = !s.Knobs.Sandbox.Set() && s.Knobs.Approval.Source == session.SourceDelegation
+	if n := s.Header.Needs; n != nil {
+		w.needs = strings.Join(append(slices.Clone(n.Labels), string(n.Tier)), " ")
+	}
+	if s.Format != session.FormatFirst {
+		w.format = s.Format
 	}
 	if s.LastEnd != nil {
 		w.end = s.LastEnd.Reason.Kind
@@ -128,7 +149,7 @@ func TestOldLogsFold(t *testing.T) {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			r := sessiontest.Replay(readRecords(t, dir))
-			for id, want := range wants() {
+			for id, want := range wants(dir) {
 				c := r.Chains[id]
 				if c == nil {
 					t.Errorf("session %s cannot be opened: %v", id, r.Failed[id])
@@ -141,8 +162,8 @@ func TestOldLogsFold(t *testing.T) {
 					t.Errorf("session %s is stopped: %v", id, c.Halted())
 				}
 			}
-			if len(r.Chains) != len(wants()) {
-				t.Errorf("%d sessions can be opened, the story has %d", len(r.Chains), len(wants()))
+			if len(r.Chains) != len(wants(dir)) {
+				t.Errorf("%d sessions can be opened, the story has %d", len(r.Chains), len(wants(dir)))
 			}
 		})
 	}
@@ -172,7 +193,7 @@ func TestOldLogsLink(t *testing.T) {
 				}
 			}
 			checked := 0
-			for id := range wants() {
+			for id := range wants(dir) {
 				h := r.Chains[id].State().Header
 				prev := make([]byte, 32)
 				if n := h.InheritedEventCount; n > 0 {
@@ -283,8 +304,8 @@ func TestOldLogsVerify(t *testing.T) {
 					t.Errorf("finding: %s", f)
 				}
 			}
-			if len(report.Findings) != 1 || report.Sessions != len(wants()) || report.Records != len(records) || report.Void != 2 || len(report.NotChecked) > 0 {
-				t.Errorf("%+v: want %d sessions, %d records, 2 void, the one finding of %s, everything checked", report, len(wants()), len(records), broken)
+			if len(report.Findings) != 1 || report.Sessions != len(wants(dir)) || report.Records != len(records) || report.Void != 2 || len(report.NotChecked) > 0 {
+				t.Errorf("%+v: want %d sessions, %d records, 2 void, the one finding of %s, everything checked", report, len(wants(dir)), len(records), broken)
 			}
 			changed := slices.Clone(records)
 			changed[0].Body = bytes.Replace(changed[0].Body, []byte("keep this"), []byte("keep that"), 1)
@@ -374,7 +395,7 @@ func TestOldMirrorsOpen(t *testing.T) {
 				t.Fatalf("the mirror is at %+v, the log at %d", mark, last)
 			}
 			must(t, fresh.Apply(0, mark.Incarnation, records))
-			same(t, old, fresh)
+			same(t, dir, old, fresh)
 
 			next := policySwitch(t, old, keeper, mark.Seq+1)
 			for _, s := range []*sessionstore.Store{old, fresh} {
@@ -385,7 +406,7 @@ func TestOldMirrorsOpen(t *testing.T) {
 					t.Errorf("after one more record the keeper's sandbox is %+v, its tail %d", k, e.Tail)
 				}
 			}
-			same(t, old, fresh)
+			same(t, dir, old, fresh)
 		})
 	}
 }
@@ -412,14 +433,14 @@ func TestOldMirrorsCanDiffer(t *testing.T) {
 }
 
 // same compares all that two mirrors hold.
-func same(t *testing.T, old, fresh *sessionstore.Store) {
+func same(t *testing.T, dir string, old, fresh *sessionstore.Store) {
 	t.Helper()
 	a, err := old.Sessions(sessionstore.ListOptions{})
 	must(t, err)
 	b, err := fresh.Sessions(sessionstore.ListOptions{})
 	must(t, err)
-	if len(a) != len(wants()) || len(b) != len(a) {
-		t.Fatalf("the old mirror lists %d sessions, a fresh one %d, the story has %d", len(a), len(b), len(wants()))
+	if len(a) != len(wants(dir)) || len(b) != len(a) {
+		t.Fatalf("the old mirror lists %d sessions, a fresh one %d, the story has %d", len(a), len(b), len(wants(dir)))
 	}
 	for i := range a {
 		if diff := gocmp.Diff(heldOf(t, old, a[i]), heldOf(t, fresh, b[i])); diff != "" {

@@ -31,6 +31,8 @@ var (
 	full     = rootID(2)                        // Full access, parked
 	fullkid  = session.ChildID(full, "1.1.0")   // what it waits for
 	released = rootID(3)                        // stopped, released, goes on
+	needy    = rootID(5)                        // asks something of its workers, since format 2
+	needykid = session.ChildID(needy, "1.1.0")  // has what it asks handed down
 	broken   = rootID(4)                        // stopped
 )
 
@@ -115,7 +117,16 @@ func (s *teller) story() {
 	s.personForks()
 	s.parks()
 	s.release()
+	s.needs()
 	s.breaks()
+}
+
+// needs is a session that not every worker may drive, and its child.
+func (s *teller) needs() {
+	s.root(delegation.Root{ID: needy, Label: "needy", Prompt: "draw", Needs: &session.Needs{Labels: []string{"gpu", "zone=b"}, Tier: session.TierUID}})
+	s.begin(needy, 1, "w1", 1)
+	s.step(needy, 1, wanted{session.ToolDelegate, `{"kind":"spawn","label":"kid","prompt":"draw it"}`})
+	s.delegate(needy, "1.1.0", delegation.Request{Kind: session.Spawn, Mode: session.OneShot, Label: "kid", Prompt: "draw it"})
 }
 
 // keeperBegins is the first turn: one call that runs, and a child.
@@ -142,8 +153,11 @@ func (s *teller) childLives() {
 		Tools: &session.ToolFilter{Deny: []string{"bash"}},
 	})
 	s.write(child, session.ClassTurn, s.result(child, "1.1.0", ""))
-	denial := s.decision(child, "1.1.1", "write")
-	denial.Verdict, denial.By, denial.Reason, denial.Final = session.Deny, session.StageApproval, "approvals are never", true
+	allowed := s.decision(child, "1.1.1", "write")
+	denial := &session.ToolDecision{
+		CallID: allowed.CallID, Verdict: session.Deny, Mode: allowed.Mode, Basis: allowed.Basis, By: session.StageApproval,
+		Reason: "approvals are never", Final: true, Revision: allowed.Revision, Settings: allowed.Settings,
+	}
 	s.write(child, session.ClassTurn,
 		&session.ApprovalAsked{
 			ID: "q1", CallID: "1.1.1", ToolName: "write", Digest: strings.Repeat("0a", 32), Mode: session.DangerFullAccess, Basis: denial.Basis,

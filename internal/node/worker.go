@@ -36,6 +36,11 @@ type WorkerConfig struct {
 	HTTP string `json:"http,omitempty"`
 	// Version is the build's, for lists.
 	Version string `json:"version,omitempty"`
+	// Labels are those that a session may ask for.
+	Labels []string `json:"labels,omitempty"`
+	// Workspaces are what it offers, as agent.ParseOffer reads it. Default every
+	// directory of the workspace "default".
+	Workspaces []string `json:"workspaces,omitempty"`
 	// Drain is how long turns go on at a worker that is asked to stop. Default none.
 	Drain time.Duration `json:"drain,omitempty"`
 	// Grace is how long after that a call that runs may take. Default 5 s.
@@ -44,9 +49,30 @@ type WorkerConfig struct {
 	Abort <-chan struct{} `json:"-"`
 }
 
+// Offers reads the workspaces that the worker offers, and checks its labels.
+func (c WorkerConfig) Offers() ([]agent.Offer, error) {
+	var errs []error
+	for _, l := range c.Labels {
+		errs = append(errs, session.CheckLabel(l))
+	}
+	if len(c.Labels) > session.MaxLabels {
+		errs = append(errs, fmt.Errorf("%d labels: give at most %d", len(c.Labels), session.MaxLabels))
+	}
+	var offers []agent.Offer
+	for _, text := range c.Workspaces {
+		o, err := agent.ParseOffer(text)
+		errs, offers = append(errs, err), append(offers, o)
+	}
+	return offers, errors.Join(errs...)
+}
+
 // Worker runs a worker until ctx ends. Ready is called right before it takes its
 // first hint. A worker that was aborted returns [agent.ErrAborted].
 func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Logger, ready func()) (err error) {
+	offers, err := cfg.Offers()
+	if err != nil {
+		return err
+	}
 	nc, err := ConnectChecked(order.Credentials, logger)
 	if err != nil {
 		return err
@@ -75,6 +101,7 @@ func Worker(ctx context.Context, order Order, cfg WorkerConfig, logger *slog.Log
 	w, err := agent.NewWorker(agent.Config{
 		Name: cfg.Name, Incarnation: id, Concurrency: cfg.Concurrency, Partitions: cfg.Partitions, Lease: time.Duration(deployed.Lease),
 		Drain: cfg.Drain, Grace: cmp.Or(cfg.Grace, Grace), Abort: cfg.Abort, Version: cfg.Version,
+		Labels: cfg.Labels, Offers: offers,
 		Log: log, Client: api, Runner: runner, Models: models(order.Endpoints), Logger: logger,
 	})
 	if err != nil {

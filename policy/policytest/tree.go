@@ -69,7 +69,7 @@ func header(id session.ID) session.Header {
 		Type: "session", ID: id, Tenant: "default", Root: id.Root(), Origin: session.OriginUser, Cwd: "/work",
 		Workspace: session.Workspace{Kind: session.WorkspaceHost, Label: "w", Path: "/work", ID: "w1"},
 		CreatedBy: Alice, Request: hex.EncodeToString(sum[:]), Surface: session.SurfaceAny,
-		FormatVersion: session.FormatVersion,
+		FormatVersion: session.FormatFirst,
 	}
 }
 

@@ -72,7 +72,7 @@ func HeaderOf(id session.ID) session.Header {
 		Type: "session", ID: id, Tenant: "default", Root: id, Origin: session.OriginUser,
 		Cwd: "/work", Workspace: session.Workspace{Kind: session.WorkspaceHost, Label: "host", Path: "/work", ID: "w1"},
 		CreatedAt: 1, CreatedBy: Ann, Request: Digest("request of " + string(id)),
-		Surface: session.SurfaceNone, FormatVersion: session.FormatVersion,
+		Surface: session.SurfaceNone, FormatVersion: session.FormatFirst,
 	}
 }
 

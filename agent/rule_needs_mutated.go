@@ -1,0 +1,5 @@
+//go:build mutate_needs
+
+package agent
+
+const ignoreNeeds = true

@@ -1,0 +1,5 @@
+//go:build mutate_offers
+
+package agent
+
+const ignoreOffers = true
