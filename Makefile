@@ -59,6 +59,7 @@ chaos: ## kill and race for CHAOS_SECONDS (20) each, damage a leader, judge the 
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout $$(( 3 * $(CHAOS_SECONDS) + 900 ))s -run Chaos ./chaos
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run TestDamageOfALeader ./coordinator
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run '^TestClusterFaults$$/^F4$$' ./stream
+	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run '^TestNobodyFencesItselfForALeader$$' ./agent
 
 .PHONY: confined confined-engine
 confined: ## run the sandbox's tests as other users and in containers (root, runc)

@@ -29,6 +29,8 @@ type ClusterConfig struct {
 	Partitions int
 	// Deployments is how many may share the servers, see [Cluster.Next]. Default 1.
 	Deployments int
+	// Workers is how many workers each deployment knows, w1 and on. Default 2.
+	Workers int
 	// Cuttable puts a [Proxy] into every route, so that Isolate works. It makes
 	// each append slower by a hop: leave it out where time is measured.
 	Cuttable bool
@@ -78,7 +80,7 @@ func startNodes(t testing.TB, cfg ClusterConfig, start func(*node) (running, err
 	t.Helper()
 	c := &Cluster{}
 	for i := range max(cfg.Deployments, 1) {
-		c.all = append(c.all, newDeployment(t, c, i))
+		c.all = append(c.all, newDeployment(t, c, i, cfg.Workers))
 	}
 	c.Deployment = c.all[0]
 	ports := freePorts(t, 2*Nodes)

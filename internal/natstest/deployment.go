@@ -29,13 +29,13 @@ type Deployment struct {
 	nc *nats.Conn // guarded by mu: the operator's, nil before it is needed
 }
 
-func newDeployment(t testing.TB, c *Cluster, i int) *Deployment {
+func newDeployment(t testing.TB, c *Cluster, i, workers int) *Deployment {
 	t.Helper()
 	operator, err := broker.NewIdentity(broker.Coordinator, "operator")
 	if err != nil {
 		t.Fatalf("make an identity: %v", err)
 	}
-	d := &Deployment{cluster: c, ids: Identities(t), operator: operator}
+	d := &Deployment{cluster: c, ids: identities(t, workers), operator: operator}
 	if i > 0 {
 		d.prefix = fmt.Sprintf("d%d_", i)
 	}

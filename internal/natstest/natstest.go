@@ -21,6 +21,7 @@ package natstest
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -60,7 +61,17 @@ func StartConfig(t testing.TB, cfg broker.Config) Server {
 // Identities returns fresh identities under the names that Start uses.
 func Identities(t testing.TB) []broker.Identity {
 	t.Helper()
-	ids, err := broker.NewIdentities("w1", "w2")
+	return identities(t, 0)
+}
+
+// identities is Identities with so many workers, w1 and w2 at least.
+func identities(t testing.TB, workers int) []broker.Identity {
+	t.Helper()
+	var names []string
+	for i := range max(workers, 2) {
+		names = append(names, fmt.Sprintf("w%d", i+1))
+	}
+	ids, err := broker.NewIdentities(names...)
 	if err != nil {
 		t.Fatalf("make identities: %v", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,6 +40,30 @@ func StartProcessesConfig(t testing.TB, cfg ClusterConfig) Processes {
 func (p Processes) Kill(t testing.TB, i int) {
 	t.Helper()
 	p.down(t, i, running.kill)
+}
+
+// Hang stops the i-th server with SIGSTOP: it keeps its connections and says nothing.
+func (p Processes) Hang(t testing.TB, i int) {
+	t.Helper()
+	p.signal(t, i, syscall.SIGSTOP)
+}
+
+// Wake lets a server go on that hangs.
+func (p Processes) Wake(t testing.TB, i int) {
+	t.Helper()
+	p.signal(t, i, syscall.SIGCONT)
+}
+
+func (p Processes) signal(t testing.TB, i int, s syscall.Signal) {
+	t.Helper()
+	n := p.nodes[i]
+	own, ok := n.running.(*process)
+	if !ok {
+		t.Fatalf("server %s is down", n.name)
+	}
+	if err := own.cmd.Process.Signal(s); err != nil {
+		t.Fatalf("signal server %s: %v", n.name, err)
+	}
 }
 
 // building lets the tests of a binary wait for the one that builds.
