@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/entail-fleet/entail/agent"
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
@@ -312,5 +313,36 @@ sessions:
 	}
 	if uses != 1 {
 		t.Errorf("the grant was used %d times", uses)
+	}
+}
+
+// What a person has found out of a call whose outcome nobody knew is the next thing that
+// the model reads (SPEC 5.9).
+func TestSPEC5_9_TheModelIsToldWhatAPersonFound(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	k := w.work("w1", 1)
+	id := w.root(`
+sessions:
+  root:
+    - calls: [{id: e, tool: bash, args: {command: "echo ran >> ran; while :; do sleep 0.02; done"}}]
+    - text: I do not know
+    - text: so it ran
+`)
+	eventually(t, "the command runs", func() bool { return exists(w.path("ran")) })
+	k.die(t)
+	w.work("w2", 1)
+	w.idle(id)
+	in := client.SettleRequest{Head: head, ID: id, Call: "1.1.0", Execution: client.Executed}
+	w.must(w.api.Call(t.Context(), client.MethodCallSettle, in, nil))
+	w.until(id, "a second turn", func(s session.State) bool { return s.Turn == 2 && s.Open == nil })
+	told := agent.Messages(w.open(id).Events())
+	before := told[len(told)-2]
+	if told[len(told)-1].Text != "so it ran" || !strings.Contains(before.Text, "call 1.1.0 (bash) was unknown. I have looked: it was executed.") {
+		t.Errorf("the model was shown %+v last", told[len(told)-2:])
+	}
+	w.must(w.api.Call(t.Context(), client.MethodCallSettle, in, nil)) // the same again
+	if s := w.idle(id); s.Turn != 2 {
+		t.Errorf("settling it again began turn %d", s.Turn)
 	}
 }

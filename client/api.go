@@ -41,6 +41,7 @@ const (
 	MethodPolicyGet     = "policy_get"
 	MethodPolicyExplain = "policy_explain"
 	MethodCallExplain   = "call_explain"
+	MethodCallSettle    = "call_settle"
 	MethodConfigGet     = "config_get"
 	MethodConfigSet     = "config_set"
 	MethodConfigHistory = "config_history"
@@ -500,6 +501,44 @@ type CallReply struct {
 	Decisions []session.ToolDecision `json:"decisions"`
 	Result    *session.ToolResult    `json:"result,omitempty"`
 	Values    []policy.Explained     `json:"values"`
+	// Settled is what a person has established of an unknown outcome.
+	Settled *Settled `json:"settled,omitempty"`
+}
+
+// Execution is what a person has established of a call whose outcome was unknown
+// (SPEC 5.9).
+type Execution string
+
+// The two that there are.
+const (
+	Executed    Execution = "executed"
+	NotExecuted Execution = "not-executed"
+)
+
+// Settled says who has established what, with the seq of the message that says so.
+type Settled struct {
+	Execution Execution      `json:"execution"`
+	By        *session.Party `json:"by,omitempty"`
+	Seq       session.Seq    `json:"seq"`
+	Text      string         `json:"text"`
+}
+
+// SettleRequest says of a call whose result is TOOL_OUTCOME_UNKNOWN whether it was
+// executed. The session is told by a message. A call is settled once: the same again
+// changes nothing.
+type SettleRequest struct {
+	Head
+	ID        session.ID     `json:"id"`
+	Call      session.CallID `json:"call"`
+	Execution Execution      `json:"execution"`
+	Message   string         `json:"message,omitempty"`
+}
+
+// SettleReply is what stands in the log of the call now.
+type SettleReply struct {
+	Settled
+	// Existing says that it stood there before.
+	Existing bool `json:"existing,omitempty"`
 }
 
 // ConfigReply is the deployment's settings at a revision.

@@ -20,6 +20,7 @@ const (
 	CodeNoCall       Code = "CALL_NOT_FOUND"
 	CodeNoQuestion   Code = "QUESTION_NOT_FOUND"
 	CodeAnswered     Code = "ALREADY_ANSWERED"
+	CodeSettled      Code = "ALREADY_SETTLED"
 	CodeExists       Code = "SESSION_ALREADY_EXISTS"
 	CodeConflict     Code = "CONFLICT"
 	CodeStopped      Code = "SESSION_STOPPED"

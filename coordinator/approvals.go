@@ -252,17 +252,18 @@ func (c *Coordinator) answerQuestion(ctx context.Context, who caller, in client.
 	}
 	var reply client.AnswerReply
 	var state session.State
+	var seen uint64
 	done, err := c.appendAfter(ctx, in.ID, tail, stream.Change{
 		Name: "answer", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
-			state = v.State
+			state, seen = v.State, v.Tail
 			call, err := pick(v.State, in.Ask)
 			if err != nil {
 				return nil, err
 			}
 			reply = c.counted(v.State, *call.Ask, in.Outcome)
 			drafts := []session.Draft{c.draft(&session.ApprovalDecided{ID: call.Ask.ID, Outcome: reply.Outcome, By: &who.party})}
-			if message := "answer-" + call.Ask.ID; in.Message != "" && !v.Has(message) {
+			if message := reserved + "answer/" + call.Ask.ID; in.Message != "" && !v.Has(message) {
 				if err := c.accepts(v.State); err != nil {
 					return nil, err
 				}
@@ -275,6 +276,10 @@ func (c *Coordinator) answerQuestion(ctx context.Context, who caller, in client.
 		},
 	})
 	if errors.Is(err, errNoQuestion) {
+		// Events are read from the mirror, which may be behind what this coordinator wrote.
+		if _, err := c.cfg.Store.View(ctx, in.ID, seen); err != nil {
+			return nil, nil, err
+		}
 		return c.again(who, in, state)
 	}
 	if err != nil {
@@ -388,7 +393,7 @@ func (c *Coordinator) endQuestion(ctx context.Context, id session.ID, ask string
 			case policy.Stale(v.State, c.settings(), *call.Ask):
 				return []session.Draft{c.draft(&session.ApprovalDecided{ID: ask, Outcome: session.Cancelled, By: by})}, nil
 			case late:
-				return []session.Draft{c.draft(&session.Expired{ID: "expired-" + ask, Ask: ask, Reason: "nobody answered in time", By: by})}, nil
+				return []session.Draft{c.draft(&session.Expired{ID: reserved + "expired/" + ask, Ask: ask, Reason: "nobody answered in time", By: by})}, nil
 			}
 			return nil, nil
 		},

@@ -84,6 +84,11 @@ func names() []refusal {
 	return out
 }
 
+// ownIDs are those that coordinators derive.
+func ownIDs() []refusal {
+	return []refusal{invalid("entail/settled/1.1.0/executed", `"entail/settled/1.1.0/executed"`, "the coordinators' own, give another")}
+}
+
 func orEmpty(r []refusal) []refusal { return append(r, invalid("", `""`, "give 1 to 256 bytes")) }
 
 // words are values that a closed vocabulary does not hold.
@@ -139,7 +144,7 @@ func (w *badWorld) refusals() map[string][]refusal {
 		"call": append(callIDs(), refusal{"7.7.7", client.CodeNoCall, []string{`"7.7.7"`, "`entail session tail"}}), "callId": callIDs(),
 
 		"label": names(), "delegate.label": orEmpty(names()), "provider": orEmpty(names()), "model": orEmpty(names()),
-		"messageId": orEmpty(names()), "requestId": orEmpty(names()),
+		"messageId": append(orEmpty(names()), ownIDs()...), "requestId": append(orEmpty(names()), ownIDs()...),
 		"prompt": prompts(), "content": append(prompts(), invalid("", "the prompt is empty")),
 		"reason": reasons(), "session_release.reason": append(reasons(), invalid("", "needs a reason")),
 		"cwd":     places(),
@@ -170,6 +175,7 @@ func (w *badWorld) refusals() map[string][]refusal {
 		// The id of a question is a name, and "" is the only one there is, but for an answer.
 		"ask":                 append(names(), refusal{"ask-1.1.0-999", client.CodeNoQuestion, []string{`"ask-1.1.0-999"`, "never asked", "`entail approvals ls`"}}),
 		"approval_answer.ask": append(orEmpty(names()), refusal{"ask-1.1.0-999", client.CodeNoQuestion, []string{`"ask-1.1.0-999"`, "never asked", "`entail approvals ls`"}}),
+		"execution":           words(client.CodeInvalid, "unknown execution", "executed, not-executed"),
 		"outcome":             {invalid("", "outcome is missing", "allowed-once or rejected")},
 		"message":             prompts(),
 		"state":               words(client.CodeInvalid, "unknown state", "ready, cordoned, draining"),
@@ -298,6 +304,7 @@ func (w *badWorld) requests() map[string]any {
 		client.MethodApprovals:   client.ApprovalsRequest{Head: head, Root: w.asking.Root(), Limit: 10},
 		client.MethodApproval:    client.ApprovalRequest{Head: head, ID: w.asking, Ask: w.question(w.asking)},
 		client.MethodAnswer:      client.AnswerRequest{Head: head, ID: w.asking, Ask: w.question(w.asking), Outcome: session.Rejected, Message: "no"},
+		client.MethodCallSettle:  client.SettleRequest{Head: head, ID: w.unknown, Call: "1.1.0", Execution: client.NotExecuted, Message: "the table is empty"},
 		client.MethodWorkerList:  head,
 		client.MethodWorkerSet:   client.WorkerSetRequest{Head: head, Worker: "w7", State: client.WorkerDraining, Grace: policy.Duration(time.Minute), Reason: "why"},
 		client.MethodDelegate:    w.delegations(w.driven, spec),

@@ -20,11 +20,11 @@ import (
 // badWorld is a deployment in which nothing goes on by itself.
 type badWorld struct {
 	*deployment
-	person, worker                *nats.Conn
-	idle, driven, stopped, asking session.ID
-	methods                       []client.MethodSchema
-	table                         map[string][]refusal
-	before                        traces
+	person, worker                         *nats.Conn
+	idle, driven, stopped, asking, unknown session.ID
+	methods                                []client.MethodSchema
+	table                                  map[string][]refusal
+	before                                 traces
 }
 
 // traces are what a request could leave behind.
@@ -41,7 +41,7 @@ func newBadWorld(t *testing.T) *badWorld {
 	w.idle, w.stopped, w.driven = d.root(quiet), d.root(quiet), d.root()
 	d.claim(w.driven)
 	d.step(w.driven, 1)
-	w.asking = d.asks()
+	w.asking, w.unknown = d.asks(), d.unknown()
 	_, err := d.broker.Conn(t, broker.Coordinator, "coordinator").Request(
 		stream.Subject(session.Address{Session: w.stopped, Class: session.ClassInbox}), []byte("half a rec"), 5*time.Second)
 	d.must(err)

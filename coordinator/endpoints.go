@@ -32,6 +32,7 @@ func (c *Coordinator) endpoints() []endpoint {
 		api(client.MethodPolicySet, Operator, func(r *client.PolicySetRequest) client.Head { return r.Head }, c.policySet),
 		api(client.MethodPolicyExplain, Viewer, sessionHead, c.policyExplain),
 		api(client.MethodCallExplain, Viewer, func(r *client.CallRequest) client.Head { return r.Head }, c.callExplain),
+		api(client.MethodCallSettle, Operator, func(r *client.SettleRequest) client.Head { return r.Head }, c.settleCall),
 		api(client.MethodConfigGet, Viewer, headAlone, c.configGet),
 		api(client.MethodConfigSet, Admin, func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet),
 		api(client.MethodConfigHistory, Viewer, headAlone, c.configHistory),

@@ -114,7 +114,7 @@ func (c *Coordinator) send(ctx context.Context, who caller, in client.SendReques
 	if err := c.known(in.ID); err != nil {
 		return nil, nil, err
 	}
-	if err := errors.Join(checkName("messageId", in.MessageID), delegation.CheckPrompt(in.Content)); err != nil {
+	if err := errors.Join(checkMessage("messageId", in.MessageID), delegation.CheckPrompt(in.Content)); err != nil {
 		return nil, nil, err
 	}
 	var state session.State

@@ -129,34 +129,48 @@ func (c *Coordinator) callExplain(ctx context.Context, _ caller, in client.CallR
 	if err != nil {
 		return nil, nil, err
 	}
+	reply, err := c.explainCall(v.State, in.Call)
+	if err != nil {
+		return nil, nil, err
+	}
+	if reply.Values, err = policy.Explain(v.State, c.settings(), lineage{c}); err != nil {
+		return nil, nil, err
+	}
+	return reply, at(in.ID, v.Tail), nil
+}
+
+// explainCall reads what a log says of a call.
+func (c *Coordinator) explainCall(s session.State, call session.CallID) (*client.CallReply, error) {
+	id := s.Header.ID
 	var reply client.CallReply
-	err = c.cfg.Store.Events(in.ID, 0, v.State.Next, func(e session.Event) error {
+	err := c.cfg.Store.Events(id, 0, s.Next, func(e session.Event) error {
 		switch p := e.Payload.(type) {
 		case *session.ToolCall:
-			if p.CallID == in.Call {
+			if p.CallID == call {
 				reply.Call, reply.CallSeq = *p, e.Seq
 			}
 		case *session.ToolDecision:
-			if p.CallID == in.Call {
+			if p.CallID == call {
 				reply.Decisions = append(reply.Decisions, *p)
 			}
 		case *session.ToolResult:
-			if p.CallID == in.Call {
+			if p.CallID == call {
 				reply.Result = p
+			}
+		case *session.UserMessage:
+			if execution, ok := settles(p, call); ok {
+				reply.Settled = &client.Settled{Execution: execution, By: p.By, Seq: e.Seq, Text: p.Content}
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if reply.Call.CallID == "" {
-		return nil, nil, &client.Error{Code: client.CodeNoCall, Session: in.ID, Message: fmt.Sprintf("session %s has no call %q: `entail session tail %s` lists them", in.ID, in.Call, in.ID)}
+		return nil, &client.Error{Code: client.CodeNoCall, Session: id, Message: fmt.Sprintf("session %s has no call %q: `entail session tail %s` lists them", id, call, id)}
 	}
-	if reply.Values, err = policy.Explain(v.State, c.settings(), lineage{c}); err != nil {
-		return nil, nil, err
-	}
-	return &reply, at(in.ID, v.Tail), nil
+	return &reply, nil
 }
 
 // view is a session as the mirror has it now.

@@ -36,6 +36,18 @@ func checkName(field, value string) error {
 	return nil
 }
 
+// reserved begins the ids of messages that a coordinator derives. Requesters have ids of
+// their own: else one could take the place of a message before it comes.
+const reserved = "entail/"
+
+// checkMessage holds the id that a requester gives a message or a request to its form.
+func checkMessage(field, value string) error {
+	if strings.HasPrefix(value, reserved) {
+		return invalid("%s %q: ids that begin with %q are the coordinators' own, give another", field, value, reserved)
+	}
+	return checkName(field, value)
+}
+
 func checkReason(reason string) error {
 	if len(reason) > maxReason {
 		return invalid("the reason has %d bytes, at most %d fit: say it shorter", len(reason), maxReason)

@@ -115,7 +115,7 @@ func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopR
 
 // checkStop holds what stops something to its form.
 func (c *Coordinator) checkStop(in client.StopRequest) error {
-	return errors.Join(c.known(in.ID), checkName("requestId", in.RequestID), checkReason(in.Reason))
+	return errors.Join(c.known(in.ID), checkMessage("requestId", in.RequestID), checkReason(in.Reason))
 }
 
 // cancel ends a session and all below it. The session's own record comes first:

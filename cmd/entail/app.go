@@ -108,7 +108,7 @@ weaker fence than asked for. Of sandbox exec they are the command's.`,
 	f.StringVar(&a.config, "config", "", "configuration file; default entail.yaml, if it is there")
 	root.AddCommand(
 		newDemo(a), newUp(a), newRun(a), newSession(a), newSend(a), newInterrupt(a), newCancel(a),
-		newApprovals(a), newApprove(a), newDeny(a),
+		newApprovals(a), newApprove(a), newDeny(a), newSettle(a),
 		newPolicy(a), newExplain(a), newConfig(a), newWorker(a), newVerify(a), newDoctor(a), newSandbox(a), newBench(a), newKeys(a), newVersion(a), newCompletion(), newProcess(a),
 	)
 	return root

@@ -46,10 +46,11 @@ func (w *badWorld) lines() map[string]line {
 		"send":           {args: []string{w.idle, "hello"}, asks: true},
 		"interrupt":      {args: one, asks: true},
 		"cancel":         {args: []string{w.doomed}, asks: true},
+		"settle":         {args: []string{w.told, "1.1.0"}, flags: []string{"--executed"}, asks: true, notRun: "no outcome is unknown here: coordinator's TestSPEC5_9_AnUnknownOutcomeIsSettledOnce"},
 		"approvals ls":   {asks: true},
-		"approvals show": {args: one, asks: true, notRun: quiet},
-		"approve":        {args: one, asks: true, notRun: quiet},
-		"deny":           {args: one, asks: true, notRun: quiet},
+		"approvals show": {args: []string{w.idle, "ask-1.1.0-1"}, asks: true, notRun: quiet},
+		"approve":        {args: []string{w.idle, "ask-1.1.0-1"}, asks: true, notRun: quiet},
+		"deny":           {args: []string{w.idle, "ask-1.1.0-1"}, asks: true, notRun: quiet},
 		"session new":    {args: []string{"go"}, flags: []string{"--model=scripted:story.yaml"}, asks: true},
 		"session ls":     {asks: true},
 		"session show":   {args: one, asks: true},
@@ -76,16 +77,21 @@ func (w *badWorld) lines() map[string]line {
 
 // exempt are commands and inputs that refuse nothing, and why.
 func exempt() map[string]string {
+	const (
+		anyText = "a prompt, which the coordinator refuses in its own words: TestBadRequestsAreRefused"
+		oneOf   = "a switch; both or neither: TestSettleWantsOneWord"
+	)
 	return map[string]string{
 		"process coordinator":   "nobody types it: TestProcessesAreNotTyped",
 		"process worker":        "nobody types it: TestProcessesAreNotTyped",
 		"demo --fleet":          "TestDemoRefusesWhatIsNoFleet has its values",
 		"session tail --from":   "a seq that is not there yet prints nothing; what is no number is refused",
 		"session fork [PROMPT]": "without one the fork waits for a message",
-
-		"approvals show [QUESTION]": "a question that is none is the coordinator's to refuse: TestBadRequestsAreRefused",
-		"approve [QUESTION]":        "a question that is none is the coordinator's to refuse: TestBadRequestsAreRefused",
-		"deny [QUESTION]":           "a question that is none is the coordinator's to refuse: TestBadRequestsAreRefused",
+		"approve --message":     anyText,
+		"deny --message":        anyText,
+		"settle --executed":     oneOf,
+		"settle --not-executed": oneOf,
+		"settle --message":      anyText,
 	}
 }
 
@@ -173,6 +179,8 @@ func (w *badWorld) inputs() map[string][]wrong {
 		"CALL": append(each([]string{"", "first", "1.1", "0.1.0", "1.1.0.1", "1.1.-1", "a\x01b", strings.Repeat("1", 300)}, "TURN.STEP.INDEX, such as 1.2.0", "`entail session tail` lists them"),
 			bad("7.7.7", `no call "7.7.7"`, "`entail session tail")),
 		"PROMPT": prompts(), "MESSAGE": prompts(),
+		"QUESTION": append(each([]string{"a\x01b", strings.Repeat("x", 257)}, "give 1 to 256 bytes without control characters"),
+			wrong{value: "ask-9.9.9-9", exit: exitFailed, says: []string{`"ask-9.9.9-9"`, "never asked", "`entail approvals ls`"}}),
 		"PATH": each([]string{"nothing", "defaults.nothing", "caps.depth.x", "", "..", "a\x01b", strings.Repeat("x", 64<<10)}, "unknown setting", "`entail config get` lists"),
 		"VALUE": {
 			bad("many", `"caps.depth" to "many"`, "`entail config get`"), bad(`"2"`, `"caps.depth" to "2"`, "`entail config get`"), bad("-1", `"caps.depth" to -1`, "at least 0"),

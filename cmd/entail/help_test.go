@@ -69,7 +69,7 @@ func TestCommandsAreAllThere(t *testing.T) {
 	t.Parallel()
 	commands := []string{
 		"demo", "up", "run", "bench", "keys init", "session new", "session ls", "session show", "session tree", "session tail", "session fork",
-		"session export", "session release", "send", "interrupt", "cancel", "approvals ls", "approvals show", "approve", "deny", "policy get", "policy set", "policy explain",
+		"session export", "session release", "send", "interrupt", "cancel", "approvals ls", "approvals show", "approve", "deny", "settle", "policy get", "policy set", "policy explain",
 		"explain", "config get", "config set", "config history", "config effective", "worker ls", "worker cordon", "worker drain", "worker uncordon", "verify", "doctor", "sandbox exec", "version", "completion",
 	}
 	root := newRoot(&app{})
@@ -109,6 +109,16 @@ func TestConfigurableFlagsExist(t *testing.T) {
 		})
 		if !found {
 			t.Errorf("setting %q is no command's flag", key)
+		}
+	}
+}
+
+func TestSettleWantsOneWord(t *testing.T) {
+	t.Parallel()
+	for _, flags := range [][]string{{}, {"--executed", "--not-executed"}} {
+		got := command{args: append([]string{"settle", "0001m8pgrjs8m9g9qeynnyk2zje7", "1.1.0"}, flags...)}.run()
+		if got.exit != exitUsage || !strings.Contains(got.err, "--executed or --not-executed") {
+			t.Errorf("%v: exit %d, %s", flags, got.exit, got.err)
 		}
 	}
 }

@@ -208,6 +208,9 @@ func (a *app) call(c client.CallReply) {
 			a.printer.line("  held by %s", heldText(c.Result.Effect.Sandbox))
 		}
 	}
+	if s := c.Settled; s != nil {
+		a.printer.line("settled: %s at seq %d%s", s.Execution, s.Seq, because(s.By, ""))
+	}
 	a.explained(c.Values)
 }
 
