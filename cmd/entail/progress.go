@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/session"
@@ -14,10 +16,13 @@ import (
 type progress struct {
 	p     *printer
 	names map[session.ID]string
-	shown bool // the line of who is at work is on the screen
+	held  map[session.ID]string // what was last said of why a session does not go on
+	shown bool                  // the line of who is at work is on the screen
 }
 
-func newProgress(p *printer) *progress { return &progress{p: p, names: map[session.ID]string{}} }
+func newProgress(p *printer) *progress {
+	return &progress{p: p, names: map[session.ID]string{}, held: map[session.ID]string{}}
+}
 
 // name is what a session is called in front of its lines.
 func name(h session.Header) string {
@@ -77,15 +82,39 @@ func (g *progress) text(l logged) string {
 	return ""
 }
 
-// look shows who is at work.
+// holdText says why a session does not go on by itself though it could, empty if it
+// does or nobody has to know.
+func holdText(s client.Summary) string {
+	switch {
+	case s.Why != "":
+		return "waits: " + s.Why
+	case s.Status == client.StatusLost:
+		return fmt.Sprintf("has lost its worker %s, and no other one has taken it yet", s.Worker)
+	case s.Status == client.StatusStalled && s.Worker != "":
+		return fmt.Sprintf("is stalled: its worker %s gives no sign of progress", s.Worker)
+	case s.Status == client.StatusStalled:
+		return "is stalled: no worker takes it; `entail worker ls` lists them"
+	}
+	return ""
+}
+
+// look shows who is at work, and says once of each session why it does not go on.
 func (g *progress) look(tree []client.Summary) {
+	for _, s := range tree {
+		text := holdText(s)
+		if was := g.held[s.Header.ID]; text != "" && text != was {
+			g.clear()
+			g.p.warn("%s %s", name(s.Header), brief(text))
+		}
+		g.held[s.Header.ID] = text
+	}
 	if !g.p.live {
 		return
 	}
 	var at []string
 	for _, s := range tree {
 		if !settled(s) {
-			at = append(at, fmt.Sprintf("%s %s", name(s.Header), s.Status))
+			at = append(at, strings.TrimSpace(fmt.Sprintf("%s %s %s", name(s.Header), s.Status, doingText(s))))
 		}
 	}
 	g.clear()
@@ -93,6 +122,15 @@ func (g *progress) look(tree []client.Summary) {
 		fmt.Fprint(g.p.out, g.p.paint(grey, brief(strings.Join(at, ", "))))
 		g.shown = true
 	}
+}
+
+// doingText is what a session does now, in a word.
+func doingText(s client.Summary) string {
+	if len(s.Current) == 0 {
+		return ""
+	}
+	c := s.Current[0]
+	return fmt.Sprintf("(%s %s)", cmp.Or(c.Tool, c.What), span(ms(c.Elapsed).Round(time.Second)))
 }
 
 // clear takes the line of who is at work off the screen.

@@ -137,10 +137,8 @@ func (a *app) list(ctx context.Context, d *deployment, in client.ListRequest) er
 func (a *app) summaries(list []client.Summary) error {
 	for _, s := range list {
 		err := a.printer.value(s, func() {
-			a.printer.line("%-57s  %-24s %-18s %s", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
-			if now := nowText(s); now != "" {
-				a.printer.line("  %s", a.printer.paint(grey, now))
-			}
+			line := fmt.Sprintf("%-57s  %-24s %-18s %-12s  ", s.Header.ID, stateText(s), s.Sandbox, name(s.Header))
+			a.printer.line("%s", strings.TrimRight(line+a.printer.paint(grey, nowText(s)), " "))
 			if s.Stopped != "" {
 				a.printer.line("  %s", a.printer.paint(red, clean(s.Stopped)))
 			}
