@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
-	"regexp"
 	"strings"
 	"time"
 
@@ -252,37 +250,4 @@ func compact(v any) ([]byte, error) {
 		return nil, err
 	}
 	return bytes.TrimSpace(b.Bytes()), nil
-}
-
-// assignments are variables set in front of a command.
-const assignments = `^(?:[A-Za-z_][A-Za-z0-9_]*=\S*\s+)+`
-
-// normal names what a call wants, however it is written: two calls of one normal
-// form are the same call asked for again (SPEC 5.8). Variables in front of a
-// command, quotes, white space, timeout and justification are left out, and paths
-// are resolved.
-func normal(cwd, name, arguments string) string {
-	var m map[string]any
-	if json.Unmarshal([]byte(arguments), &m) != nil {
-		return name + " " + arguments
-	}
-	delete(m, "timeout")
-	delete(m, "justification")
-	delete(m, "description")
-	if p, ok := m["path"].(string); ok {
-		if !path.IsAbs(p) {
-			p = path.Join(cwd, p)
-		}
-		m["path"] = path.Clean(p)
-	}
-	if c, ok := m["command"].(string); ok {
-		c = strings.Join(strings.Fields(c), " ")
-		c = regexp.MustCompile(assignments).ReplaceAllString(c, "")
-		m["command"] = strings.NewReplacer(`"`, "", `'`, "", `\`, "").Replace(c)
-	}
-	b, err := compact(m)
-	if err != nil {
-		return name + " " + arguments
-	}
-	return name + " " + string(b)
 }

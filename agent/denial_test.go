@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/entail-fleet/entail/agent"
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
+	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -84,33 +86,135 @@ func TestAskIsUnavailable(t *testing.T) {
 	}
 }
 
-// The same call, refused three times however it is written, ends the turn
-// (SPEC 5.8).
-func TestRepeatedRefusalEndsTheTurn(t *testing.T) {
+// A denied call that is repeated 25 times, each time in other clothes, ends the turn
+// at the third with an event and a text that says so, whoever refuses it: a decision,
+// the fence around a file operation, or the fence around a command (SPEC 5.8).
+func TestC4_DenialLoopsEnd(t *testing.T) {
+	t.Parallel()
+	bash := func(i int, more string) string {
+		clothes := []string{"echo x > f", "A=1 echo   'x' > f", `echo \"x\" >./f`, `env B=2 echo x > 'f'`, "  echo x  >  a/../f"}
+		return fmt.Sprintf(`{id: a, tool: bash, args: {command: "%s", timeout: %d%s}}`, clothes[i%len(clothes)], 5+i, more)
+	}
+	for name, call := range map[string]func(i int) string{
+		"a command": func(i int) string { return bash(i, "") },
+		"an escalation": func(i int) string {
+			return bash(i, fmt.Sprintf(`, sandbox_permissions: workspace-write, justification: "try %d"`, i))
+		},
+		"a file": func(i int) string {
+			return fmt.Sprintf(`{id: a, tool: write, args: {path: "%sf", content: x}}`, strings.Repeat("./", i%3))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var script strings.Builder
+			script.WriteString("sessions:\n  root:\n")
+			for i := range 25 {
+				fmt.Fprintf(&script, "    - calls:\n        - %s\n        - {id: b, tool: list, args: {path: .}}\n", call(i))
+			}
+			w := newWorld(t)
+			w.work("w1", 1)
+			id := w.root(script.String()+"    - text: never said\n", func(in *client.CreateRequest) {
+				in.Sandbox, in.Approvals = session.ReadOnly, session.Never
+			})
+			s := w.idle(id)
+			events := w.open(id).Events()
+			if r := s.LastEnd.Reason; r.Kind != session.EndBlocked || !strings.Contains(r.Message, "refused 3 times") || !strings.Contains(r.Message, "The last refusal said: ") {
+				t.Errorf("the turn ended %+v, want blocked, and how often and why:\n%s", r, list(events))
+			}
+			if s.Steps != 3 || s.Denials != 3 {
+				t.Errorf("%d model steps and %d denials, want 3 of each", s.Steps, s.Denials)
+			}
+			onceEach(t, events)
+			if r := resultOf(t, events, "1.3.1"); r.Code != session.CodeToolNotStarted {
+				t.Errorf("the call behind the third has the result %+v, want %s", r, session.CodeToolNotStarted)
+			}
+			if exists(w.path("f")) {
+				t.Error("the file was written")
+			}
+		})
+	}
+}
+
+// A parent is told that its child was stopped in a loop, and by what.
+func TestC4_TheParentIsToldOfTheLoop(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.work("w1", 1)
+	w.work("w1", 2)
+	const again = "    - calls: [{id: w, tool: write, args: {path: f, content: x}}]\n"
 	id := w.root(`
 sessions:
   root:
-    - calls: [{id: a, tool: bash, args: {command: "echo x > f"}}]
-    - calls: [{id: a, tool: bash, args: {command: "A=1 echo   'x' > f", timeout: 5}}]
-    - calls:
-        - {id: a, tool: bash, args: {command: "echo \"x\" > f"}}
-        - {id: b, tool: bash, args: {command: "touch other"}}
-    - text: never said
-`, func(in *client.CreateRequest) { in.Sandbox = session.ReadOnly })
-	s := w.idle(id)
-	if r := s.LastEnd.Reason; r.Kind != session.EndBlocked || !strings.Contains(r.Message, "bash") {
-		t.Errorf("the turn ended %+v, want blocked, naming the tool", r)
-	}
-	if s.Steps != 3 {
-		t.Errorf("%d model steps, want 3", s.Steps)
-	}
+    - calls: [{id: c, tool: delegate, args: {kind: spawn, label: child, prompt: write}}]
+    - text: done
+  child:
+`+strings.Repeat(again, 5), func(in *client.CreateRequest) { in.Sandbox = session.ReadOnly })
+	w.idle(id)
 	events := w.open(id).Events()
-	onceEach(t, events)
-	if r := resultOf(t, events, "1.3.1"); r.Code != session.CodeToolNotStarted {
-		t.Errorf("the call behind it has result %+v, want %s", r, session.CodeToolNotStarted)
+	r := resultOf(t, events, "1.1.0")
+	if !strings.Contains(r.Content, "refused 3 times") || !strings.Contains(r.Content, "[sandbox: file access denied under read-only mode]") {
+		t.Errorf("the parent is told %q, want the loop and the last refusal", r.Content)
+	}
+	child, _ := w.open(children(events)[0]).State()
+	if child.Ended == nil || child.Ended.Outcome != session.OutcomeDenials || !strings.Contains(child.Ended.Reason, "refused 3 times") {
+		t.Errorf("the child ended %+v, want for denials, and why", child.Ended)
+	}
+}
+
+// What fails is not refused, whatever it says of itself and however often it is
+// repeated: a command that prints that it was blocked and exits with 1, one whose file
+// is missing, and a call that nothing could confine here.
+func TestC4_FailuresAreNoDenials(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		call string
+		code string
+	}{
+		"blocked by policy": {`{id: a, tool: bash, args: {command: "echo blocked by policy; echo denied >&2; exit 1"}}`, ""},
+		"permission denied": {`{id: a, tool: bash, args: {command: "echo 'permission denied'; echo 'Permission denied' >&2; exit 1"}}`, ""},
+		"no such file":      {`{id: a, tool: read, args: {path: missing}}`, "FS_NOT_FOUND"},
+		"not confined":      {`{id: a, tool: bash, args: {command: "echo x"}}`, session.CodeSandboxUnavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, func(s *policy.Settings) {
+				if tt.code == session.CodeSandboxUnavailable {
+					s.Confinement.Require = session.TierNamespaces
+				}
+			})
+			w.work("w1", 1, func(c *agent.Config) {
+				if tt.code == session.CodeSandboxUnavailable { // a host that gives no more
+					r, err := sandbox.New(sandbox.Config{Best: session.TierLandlock})
+					w.must(err)
+					c.Runner = r
+				}
+			})
+			s := w.idle(w.root("sessions:\n  root:\n" + strings.Repeat("    - calls: ["+tt.call+"]\n", 10) + "    - text: done\n"))
+			if s.LastEnd.Reason.Kind != session.EndCompleted || s.Steps != 11 || s.Denials != 0 {
+				t.Errorf("the turn ended %+v after %d steps with %d denials, want completed after 11 with none", s.LastEnd.Reason, s.Steps, s.Denials)
+			}
+			events := w.open(s.Header.ID).Events()
+			for _, r := range payloads[*session.ToolResult](events) {
+				if !r.IsError || r.Denied || r.Code != tt.code {
+					t.Errorf("result of %s is %+v, want a failure with code %q that is no denial", r.CallID, r, tt.code)
+				}
+			}
+		})
+	}
+}
+
+// Without a rule about denials, what holds it fails.
+func TestDenialRulesAreGuarded(t *testing.T) {
+	t.Parallel()
+	for tag, guard := range map[string]string{
+		"mutate_clothes": "TestSPEC5_8_OtherClothesAreTheSameCall", "mutate_failures": "TestC4_FailuresAreNoDenials",
+	} {
+		t.Run(tag, func(t *testing.T) {
+			t.Parallel()
+			out, err := exec.CommandContext(t.Context(), "go", "test", "-vet=off", "-ldflags=-w", "-count=1", "-tags", tag, "-run", "^"+guard+"$", ".").CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "--- FAIL: "+guard+" ") {
+				t.Errorf("%s passes without its rule, or did not run: %v\n%s", guard, err, out)
+			}
+		})
 	}
 }
 

@@ -135,11 +135,15 @@ func (f Facts) notice(child session.ID) (*session.UserMessage, bool) {
 	return nil, false
 }
 
+// maxRefusal bounds what the end of a turn repeats of a refusal.
+const maxRefusal = 1 << 10
+
 // maxRefusals is how often a turn may be refused the same call (SPEC 5.8).
 const maxRefusals = 3
 
-// blocked returns the call that the open turn was refused too often.
-func (f Facts) blocked() (name string, ok bool) {
+// blocked reports whether the open turn was refused the same call too often, and says
+// so for the people and the parent who read how the turn ended.
+func (f Facts) blocked() (why string, ok bool) {
 	calls := map[session.CallID]*session.ToolCall{}
 	refusals := map[string]int{}
 	for _, e := range f.since(f.State.Open.StartSeq) {
@@ -148,12 +152,13 @@ func (f Facts) blocked() (name string, ok bool) {
 			calls[p.CallID] = p
 		case *session.ToolResult:
 			c := calls[p.CallID]
-			if c == nil || !p.Denied {
+			if refused := p.Denied || !sparesFailures && p.IsError; c == nil || !refused {
 				continue
 			}
 			form := normal(f.State.Header.Cwd, c.Name, c.Arguments)
 			if refusals[form]++; refusals[form] >= maxRefusals {
-				return c.Name, true
+				return fmt.Sprintf("the same call of %q was refused %d times, so the turn ends here. The last refusal said: %s",
+					c.Name, maxRefusals, clip(p.Content, maxRefusal)), true
 			}
 		}
 	}

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"fmt"
-
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
@@ -248,9 +246,8 @@ func outcome(end session.TurnMark, denials int) session.EndOutcome {
 // meanwhile joins the next step, also after an answer without calls.
 func (f Facts) betweenSteps() Action {
 	s := f.State
-	if name, ok := f.blocked(); ok {
-		return f.endTurn(session.EndReason{Kind: session.EndBlocked, Message: fmt.Sprintf(
-			"the same call of %q was refused %d times", name, maxRefusals)})
+	if why, ok := f.blocked(); ok {
+		return f.endTurn(session.EndReason{Kind: session.EndBlocked, Message: why})
 	}
 	if len(s.Pending) > 0 {
 		return f.consume()

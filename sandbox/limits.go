@@ -63,6 +63,21 @@ func endedBy(end wire.Ending, sig syscall.Signal) bool {
 	return end.Code == 128+int(sig) // a command's that was ended by a signal, too
 }
 
+// blames is complains for errors that are about something: the words alone on a line
+// are no complaint of a program that was refused something, which says what.
+func (l *launch) blames(errors ...syscall.Errno) bool {
+	head, tail := l.stderr.ends()
+	for line := range strings.Lines(strings.ToLower(head + "\n" + tail)) {
+		for _, errno := range errors {
+			before, after, found := strings.Cut(line, errno.Error())
+			if found && strings.Trim(before+after, " \t\r\n.:;,!()[]'\"") != "" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // complains looks in the standard error for one of the errors. The words are the
 // kernel's, in the C locale.
 func (l *launch) complains(errors ...syscall.Errno) bool {

@@ -411,7 +411,7 @@ func (l *launch) shellResult(end wire.Ending) Result {
 		res.Output += errs
 	}
 	res.Truncated = l.stdout.Truncated() || l.stderr.Truncated() || l.meter.passed()
-	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && l.complains(unix.EACCES, unix.EPERM, unix.EROFS) {
+	if !l.order.Unconfined && end.Code != 0 && end.Signal == 0 && end.Cause == "" && l.blames(unix.EACCES, unix.EPERM, unix.EROFS) {
 		res = res.denied(session.DenialSuspected, l.mode)
 	}
 	return res

@@ -125,11 +125,22 @@ func verdictOf(tree []client.Summary) verdict {
 	case unfinished != nil:
 		return verdict{exitUnfinished, "children unfinished", fmt.Sprintf("session %s is %s", unfinished.Header.ID, stateText(*unfinished))}
 	case calls == 0 && !root.Text:
-		return verdict{exitNothing, "nothing done", "no call succeeded and no final text was given"}
+		return verdict{exitNothing, "nothing done", "no call succeeded and no final text was given" + loopText(tree)}
 	case denials > 0:
-		return verdict{exitDenied, "done with denials", fmt.Sprintf("calls denied: %d", denials)}
+		return verdict{exitDenied, "done with denials", fmt.Sprintf("calls denied: %d", denials) + loopText(tree)}
 	}
 	return verdict{exitDone, "done", ""}
+}
+
+// loopText says which session was stopped for asking for the same refused call again
+// and again (SPEC 5.8), if one was.
+func loopText(tree []client.Summary) string {
+	for _, s := range tree {
+		if s.LastEnd != nil && s.LastEnd.Reason.Kind == session.EndBlocked {
+			return fmt.Sprintf("; session %s was stopped: %s", s.Header.ID, s.LastEnd.Reason.Message)
+		}
+	}
+	return ""
 }
 
 func hasFailed(s client.Summary) bool {

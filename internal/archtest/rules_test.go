@@ -24,6 +24,7 @@ const (
 	ulid    = "github.com/oklog/ulid/v2"
 	jsonV2  = "github.com/go-json-experiment/json"
 	yamlV3  = "go.yaml.in/yaml/v3"
+	shell   = "mvdan.cc/sh/v3"
 )
 
 // rules is the import table, from the centre outwards. A package that is not
@@ -34,11 +35,11 @@ var rules = map[string]rule{
 	"sandbox": {project: []string{"session", "policy"}, thirdParty: []string{xsys, xsync}},
 	// A program of its own, which package sandbox embeds.
 	"sandbox/launcher": {thirdParty: []string{xsys}},
-	"review":           {project: []string{"session", "policy"}, thirdParty: []string{"mvdan.cc/sh/v3"}},
+	"review":           {project: []string{"session", "policy"}, thirdParty: []string{shell}},
 	"stream":           {project: []string{"session"}, thirdParty: []string{natsGo, "github.com/synadia-io/orbit.go/jetstreamext", xsync}},
 	"sessionstore":     {project: []string{"session"}, thirdParty: []string{"github.com/cockroachdb/pebble/v2", xsync}},
 	"delegation":       {project: []string{"session", "policy"}, thirdParty: []string{jsonV2}},
-	"agent":            {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync, jsonV2}},
+	"agent":            {project: []string{"session", "policy", "sandbox", "agent/model", "stream", "client"}, thirdParty: []string{xsync, jsonV2, shell}},
 	"agent/model":      {project: []string{"session"}, thirdParty: []string{"github.com/openai/openai-go/v3", yamlV3}},
 	"coordinator":      {project: []string{"session", "policy", "stream", "sessionstore", "delegation", "client"}, thirdParty: []string{natsGo, ulid, xsync, jsonV2, "github.com/invopop/jsonschema"}},
 	"client":           {project: []string{"session", "policy"}, thirdParty: []string{natsGo, ulid, jsonV2}},

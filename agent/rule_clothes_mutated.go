@@ -1,0 +1,5 @@
+//go:build mutate_clothes
+
+package agent
+
+const seesThrough = false

@@ -1,0 +1,5 @@
+//go:build mutate_failures
+
+package agent
+
+const sparesFailures = false
