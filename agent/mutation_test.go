@@ -16,8 +16,10 @@ import (
 func TestRulesOfWorkersAreGuarded(t *testing.T) {
 	t.Parallel()
 	guards := map[string]string{
-		"mutate_needs":  "TestSPEC5_4_NeedsAreKept",
-		"mutate_offers": "TestSPEC7_9_OnlyWhatIsOffered",
+		"mutate_needs":    "TestSPEC5_4_NeedsAreKept",
+		"mutate_offers":   "TestSPEC7_9_OnlyWhatIsOffered",
+		"mutate_clothes":  "TestSPEC5_8_OtherClothesAreTheSameCall",
+		"mutate_failures": "TestC4_FailuresAreNoDenials",
 	}
 	if got, want := tags(t), slices.Sorted(maps.Keys(guards)); !slices.Equal(got, want) {
 		t.Errorf("the package has the tags %v, guarded are %v", got, want)
