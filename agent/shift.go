@@ -99,7 +99,7 @@ func (s *shift) takes() (bool, <-chan struct{}) {
 func (s *shift) stays(record []session.Payload, next Action) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != client.WorkerDraining || len(record) == 0 && next.Kind == Idle {
+	if ignoreDrain || s.state != client.WorkerDraining || len(record) == 0 && next.Kind == Idle {
 		return nil
 	}
 	if s.leaving {

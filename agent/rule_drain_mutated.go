@@ -1,0 +1,5 @@
+//go:build mutate_drain
+
+package agent
+
+const ignoreDrain = true
