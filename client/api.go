@@ -47,6 +47,7 @@ const (
 	MethodConfigHistory = "config_history"
 	MethodWorkerList    = "worker_list"
 	MethodWorkerSet     = "worker_set"
+	MethodWorkerHistory = "worker_history"
 )
 
 // The methods for workers.

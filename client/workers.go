@@ -96,6 +96,17 @@ type WorkerSetReply struct {
 	Confirmed bool          `json:"confirmed"`
 }
 
+// WorkerRequest asks about one worker.
+type WorkerRequest struct {
+	Head
+	Worker string `json:"worker"`
+}
+
+// WorkerHistoryReply holds the orders of a worker that are kept, oldest first.
+type WorkerHistoryReply struct {
+	Orders []WorkerOrder `json:"orders"`
+}
+
 // WorkerListReply lists the live workers, and those that are not alive but have
 // orders, by name.
 type WorkerListReply struct {

@@ -37,6 +37,7 @@ func (c *Coordinator) endpoints() []endpoint {
 		api(client.MethodConfigSet, Admin, func(r *client.ConfigSetRequest) client.Head { return r.Head }, c.configSet),
 		api(client.MethodConfigHistory, Viewer, headAlone, c.configHistory),
 		api(client.MethodWorkerList, Viewer, headAlone, c.workerList),
+		api(client.MethodWorkerHistory, Viewer, func(r *client.WorkerRequest) client.Head { return r.Head }, c.workerHistory),
 		waits(api(client.MethodWorkerSet, Admin, func(r *client.WorkerSetRequest) client.Head { return r.Head }, c.workerSet)),
 
 		atTail(forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate)),

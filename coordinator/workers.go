@@ -102,6 +102,23 @@ func (c *Coordinator) workerSet(ctx context.Context, who caller, in client.Worke
 	}
 }
 
+// workerHistory lists what was ordered of a worker.
+func (c *Coordinator) workerHistory(ctx context.Context, _ caller, in client.WorkerRequest) (*client.WorkerHistoryReply, *client.Position, error) {
+	if err := checkWorker(in.Worker); err != nil {
+		return nil, nil, err
+	}
+	revisions, err := c.cfg.Log.Orders(in.Worker).History(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	reply := client.WorkerHistoryReply{Orders: make([]client.WorkerOrder, 0, len(revisions))}
+	for _, r := range revisions {
+		o, _ := client.ReadOrder(r.Value) // what cannot be read is a cordon, and says so
+		reply.Orders = append(reply.Orders, o)
+	}
+	return &reply, nil, nil
+}
+
 // order stores an order unless it stands already, and returns its revision.
 func (c *Coordinator) order(ctx context.Context, worker string, order client.WorkerOrder) (uint64, error) {
 	stored, err := json.Marshal(order)
@@ -124,11 +141,18 @@ func (c *Coordinator) order(ctx context.Context, worker string, order client.Wor
 	}
 }
 
-func checkOrder(worker string, order client.WorkerOrder) error {
+func checkWorker(worker string) error {
 	if worker == "" || len(worker) > session.MaxName || strings.ContainsFunc(worker, func(r rune) bool {
 		return r > unicode.MaxASCII || unicode.IsControl(r) || strings.ContainsRune(" .*>", r)
 	}) {
 		return invalid("worker %q is no name: give one word, as `entail worker ls` shows it", worker)
+	}
+	return nil
+}
+
+func checkOrder(worker string, order client.WorkerOrder) error {
+	if err := checkWorker(worker); err != nil {
+		return err
 	}
 	if err := order.Orders(); err != nil {
 		return invalid("%v", err)

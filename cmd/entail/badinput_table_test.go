@@ -70,6 +70,7 @@ func (w *badWorld) lines() map[string]line {
 		"config effective": {},
 		"worker ls":        {asks: true},
 		"worker cordon":    {args: []string{"w7"}, flags: []string{"--reason=why"}, asks: true},
+		"worker history":   {args: []string{"w7"}, asks: true},
 		"worker uncordon":  {args: []string{"w7"}, asks: true},
 		"worker drain":     {args: []string{"w7"}, flags: []string{"--grace=1m"}, asks: true},
 	}

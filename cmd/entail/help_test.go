@@ -70,7 +70,7 @@ func TestCommandsAreAllThere(t *testing.T) {
 	commands := []string{
 		"demo", "up", "run", "bench", "keys init", "session new", "session ls", "session show", "session tree", "session tail", "session fork",
 		"session export", "session release", "send", "interrupt", "cancel", "approvals ls", "approvals show", "approve", "deny", "settle", "policy get", "policy set", "policy explain",
-		"explain", "config get", "config set", "config history", "config effective", "worker ls", "worker cordon", "worker drain", "worker uncordon", "verify", "doctor", "sandbox exec", "version", "completion",
+		"explain", "config get", "config set", "config history", "config effective", "worker ls", "worker cordon", "worker drain", "worker uncordon", "worker history", "verify", "doctor", "sandbox exec", "version", "completion",
 	}
 	root := newRoot(&app{})
 	walk(root, func(c *cobra.Command) {

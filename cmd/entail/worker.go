@@ -34,7 +34,7 @@ run of that worker, so a cordoned one that is started anew is still cordoned.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newWorkerLs(a), newWorkerDrain(a), newWorkerCordon(a), newWorkerUncordon(a))
+	cmd.AddCommand(newWorkerLs(a), newWorkerDrain(a), newWorkerCordon(a), newWorkerUncordon(a), newWorkerHistory(a))
 	return cmd
 }
 
@@ -193,6 +193,33 @@ up and drained until it is uncordoned. Interrupting the command takes nothing ba
 	f.register(cmd)
 	cmd.Flags().DurationVar(&grace, "grace", 5*time.Minute, "how long turns that run may go on, at most 24h")
 	return cmd
+}
+
+func newWorkerHistory(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "history WORKER",
+		Short:   "Show what was ordered of a worker",
+		Long:    "Show every kept order of a worker, oldest first: when, by whom, what, and why.",
+		Example: "  entail worker history w2",
+		Args:    arguments(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(func(d *deployment) error {
+				var out client.WorkerHistoryReply
+				if err := d.Call(cmd.Context(), client.MethodWorkerHistory, client.WorkerRequest{Head: d.head, Worker: args[0]}, &out); err != nil {
+					return err
+				}
+				for _, o := range out.Orders {
+					err := a.printer.value(o, func() {
+						a.printer.line("%s", strings.TrimRight(fmt.Sprintf("%s  %s %s  %s  %s", time.UnixMilli(o.At).Format(time.RFC3339), o.By.Kind, o.By.ID, o.State, clean(o.Reason)), " "))
+					})
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
 }
 
 // order sends an order and says what came of it.
