@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -119,7 +120,7 @@ func (c *Coordinator) question(s session.State, call session.Call) (client.Appro
 		Stale: policy.Stale(s, d, *call.Ask),
 	}
 	from := lineage{c}
-	asked, err := from.Event(id, call.Ask.Seq)
+	put, err := from.Event(id, call.Ask.Seq)
 	if err != nil {
 		return out, err
 	}
@@ -127,14 +128,14 @@ func (c *Coordinator) question(s session.State, call session.Call) (client.Appro
 	if err != nil {
 		return out, err
 	}
-	if p, ok := asked.Payload.(*session.ApprovalAsked); ok {
+	if p, ok := put.Payload.(*session.ApprovalAsked); ok {
 		out.Reason = p.Reason
 	}
 	if p, ok := called.Payload.(*session.ToolCall); ok {
 		out.Arguments = p.Arguments
 	}
-	out.AskedAt = asked.Time
-	out.ExpiresAt = asked.Time + time.Duration(d.Approvals.ExpireAfter).Milliseconds()
+	out.AskedAt = put.Time
+	out.ExpiresAt = put.Time + time.Duration(d.Approvals.ExpireAfter).Milliseconds()
 	return out, nil
 }
 
@@ -263,12 +264,12 @@ func (c *Coordinator) answerQuestion(ctx context.Context, who caller, in client.
 			}
 			reply = c.counted(v.State, *call.Ask, in.Outcome)
 			drafts := []session.Draft{c.draft(&session.ApprovalDecided{ID: call.Ask.ID, Outcome: reply.Outcome, By: &who.party})}
-			if message := reserved + "answer/" + call.Ask.ID; in.Message != "" && !v.Has(message) {
+			if in.Message != "" {
 				if err := c.accepts(v.State); err != nil {
 					return nil, err
 				}
 				drafts = append(drafts, c.draft(&session.UserMessage{
-					ID: message, Role: "user", Content: in.Message, By: &who.party,
+					ID: messageOf(call.Ask.ID), Role: "user", Content: in.Message, By: &who.party,
 					Source: session.MessageSource{Kind: session.FromUser},
 				}))
 			}
@@ -317,48 +318,64 @@ func (c *Coordinator) counted(s session.State, q session.Question, answer sessio
 	return out
 }
 
-// again answers a request whose question does not wait any more: if the log has this
-// very answer by the same party, the request came twice.
+// again answers a request whose question does not wait any more: if the log has what
+// this very answer by the same party came to, the request came twice.
 func (c *Coordinator) again(who caller, in client.AnswerRequest, s session.State) (*client.AnswerReply, *client.Position, error) {
 	var same *session.ApprovalDecided
+	said := in.Message == ""
+	offered := in.Outcome
+	if offered != session.AllowedOnce {
+		offered = session.Rejected
+	}
 	err := c.cfg.Store.Events(s.Header.ID, s.Header.FirstLiveSeq, s.Next, func(e session.Event) error {
-		p, ok := e.Payload.(*session.ApprovalDecided)
-		if ok && p.ID == in.Ask && e.Class == session.ClassInbox && p.Outcome == in.Outcome && p.By != nil && *p.By == who.party {
-			same = p
+		switch p := e.Payload.(type) {
+		case *session.ApprovalDecided:
+			if p.ID == in.Ask && e.Class == session.ClassInbox && (p.Outcome == offered || p.Outcome == session.Cancelled) && p.By != nil && *p.By == who.party {
+				same = p
+			}
+		case *session.UserMessage:
+			said = said || p.ID == messageOf(in.Ask) && p.Content == in.Message
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	if same == nil {
+	if same == nil || !said { // words that come later would be lost
 		return nil, nil, c.noQuestion(s, in.Ask, errNoQuestion)
 	}
-	return &client.AnswerReply{Ask: same.ID, Outcome: same.Outcome}, nil, nil
+	out := client.AnswerReply{Ask: same.ID, Outcome: same.Outcome}
+	if same.Outcome != in.Outcome {
+		out.Note = fmt.Sprintf("this is what your answer %q came to", clip(string(in.Outcome)))
+	}
+	return &out, nil, nil
 }
+
+// messageOf is the id of what a person says with the answer to a question.
+func messageOf(ask string) string { return reserved + "answer/" + ask }
 
 // overdue ends the questions of a session that nobody can answer any more: those whose
 // policy has changed, so that the call is decided anew, and those that have waited too
-// long (SPEC 5.6). Since says when each was first seen here.
+// long (SPEC 5.6). Since says when each was first seen here, by session and question.
 //
 // How long a question has waited is read from its event, whose time is the claim of a
 // worker. A worker that lies about it can only have its own question end unanswered,
 // which it could do anyway. A time that lies ahead counts from when it was seen here.
-func (c *Coordinator) overdue(ctx context.Context, id session.ID, now time.Time, since map[string]time.Time) error {
+func (c *Coordinator) overdue(ctx context.Context, id session.ID, now time.Time, since map[asked]time.Time) error {
 	entry, err := c.cfg.Store.Session(id)
 	if err != nil {
 		return err
 	}
 	d := c.settings()
 	for _, call := range entry.State.Questions() {
-		key := string(id) + " " + call.Ask.ID
+		key := asked{id, call.Ask.ID}
 		first, seen := since[key]
 		if !seen {
-			asked, err := (lineage{c}).Event(id, call.Ask.Seq)
+			put, err := (lineage{c}).Event(id, call.Ask.Seq)
 			if err != nil {
 				return err
 			}
-			first = time.UnixMilli(asked.Time)
+			first = time.UnixMilli(put.Time)
 			if first.After(now) {
 				first = now
 			}
@@ -373,6 +390,12 @@ func (c *Coordinator) overdue(ctx context.Context, id session.ID, now time.Time,
 		}
 	}
 	return nil
+}
+
+// asked names a question.
+type asked struct {
+	session session.ID
+	ask     string
 }
 
 // endQuestion ends one question in the coordinator's own name, if it still waits and, where
@@ -410,27 +433,48 @@ func (c *Coordinator) endStale(ctx context.Context, s session.State) {
 	if len(s.Questions()) == 0 {
 		return
 	}
-	if err := c.overdue(ctx, s.Header.ID, c.cfg.Now(), map[string]time.Time{}); err != nil {
+	if err := c.overdue(ctx, s.Header.ID, c.cfg.Now(), map[asked]time.Time{}); err != nil {
 		c.cfg.Logger.Warn("end the questions about an older policy", slog.String("session", string(s.Header.ID)), slog.Any("error", err))
 	}
 }
 
-// sweepQuestions ends the questions of a partition that nobody can answer any more.
-func (c *Coordinator) sweepQuestions(ctx context.Context, partition int, now time.Time, since map[string]time.Time) error {
+// endAllStale ends all questions about defaults that were just changed: a default that is
+// changed back would otherwise let an answer to an older question count. It takes no
+// longer than a lease; what it misses is the sweep's.
+func (c *Coordinator) endAllStale(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(c.settings().Lease))
+	defer cancel()
+	ids, err := c.asking("")
+	if err != nil {
+		c.cfg.Logger.Warn("list the questions about older defaults", slog.Any("error", err))
+	}
+	for _, id := range ids {
+		if e, err := c.cfg.Store.Session(id); err == nil && ctx.Err() == nil {
+			c.endStale(ctx, e.State)
+		}
+	}
+}
+
+// sweepQuestions ends the questions of a partition that nobody can answer any more, and
+// forgets those that do not wait.
+func (c *Coordinator) sweepQuestions(ctx context.Context, partition int, now time.Time, since map[asked]time.Time) error {
 	asking, err := c.cfg.Store.Asking(partition)
 	if err != nil {
 		return err
 	}
-	if len(asking) == 0 {
-		clear(since)
-		return nil
-	}
 	var errs []error
+	open := map[asked]bool{}
 	for _, id := range asking {
 		if err := c.overdue(ctx, id, now, since); err != nil {
 			c.cfg.Logger.Warn("end a question", slog.String("session", string(id)), slog.Any("error", err))
 			errs = append(errs, err)
 		}
+		if e, err := c.cfg.Store.Session(id); err == nil {
+			for _, call := range e.State.Questions() {
+				open[asked{id, call.Ask.ID}] = true
+			}
+		}
 	}
+	maps.DeleteFunc(since, func(q asked, _ time.Time) bool { return !open[q] })
 	return errors.Join(errs...)
 }

@@ -168,11 +168,108 @@ func TestSPEC5_6_AnAnswerAfterASwitchDoesNotCount(t *testing.T) {
 	if out.Outcome != session.Cancelled || out.Note == "" {
 		t.Errorf("the answer came to %+v, want it cancelled, and why", out)
 	}
+	if again, err := d.answer(id, session.AllowedOnce); err != nil || again.Outcome != session.Cancelled || again.Note == "" {
+		t.Errorf("the same request again came to %+v, %v", again, err)
+	}
 	d.catchUp()
 	for _, l := range d.lines(id) {
 		if l.Type == session.TypeApprovalDecided && !strings.Contains(string(l.Data), string(session.Cancelled)) {
 			t.Errorf("the log has %s", l.Data)
 		}
+	}
+}
+
+// The same answer again is the same request: it changes nothing and comes to the same,
+// also one that was not offered or that came too late to count. Other words with it would
+// be lost, and are refused.
+func TestSPEC5_7_AnAnswerAgainIsTheSameRequest(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 1, func(s *policy.Settings) { s.Lease = policy.Duration(10 * time.Minute) })
+	say := func(id session.ID, o session.Outcome, message string) (client.AnswerReply, error) {
+		var out client.AnswerReply
+		err := d.api.Call(t.Context(), client.MethodAnswer, client.AnswerRequest{Head: head, ID: id, Ask: "ask-1.1.0-1", Outcome: o, Message: message}, &out)
+		return out, err
+	}
+	stale := func(id session.ID) {
+		d.must(d.api.Call(t.Context(), client.MethodPolicySet, client.PolicySetRequest{Head: head, ID: id, Sandbox: session.ReadOnly}, nil))
+	}
+	for name, c := range map[string]struct {
+		answer  session.Outcome
+		message string
+		want    session.Outcome
+		other   session.Outcome // another answer
+	}{
+		"allowed":                 {answer: session.AllowedOnce, want: session.AllowedOnce, other: session.Rejected},
+		"rejected, with words":    {answer: session.Rejected, message: "use the other file", want: session.Rejected, other: session.AllowedOnce},
+		"not offered":             {answer: "allowed-always", want: session.Rejected, other: session.AllowedOnce},
+		"not offered, with words": {answer: "yes", message: "go on", want: session.Rejected, other: session.AllowedOnce},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := d.asks()
+			for range 3 {
+				if out, err := say(id, c.answer, c.message); err != nil || out.Outcome != c.want || (out.Note != "") != (c.answer != c.want) {
+					t.Errorf("it came to %+v, %v, want %s", out, err, c.want)
+				}
+			}
+			for _, wrong := range []struct {
+				o       session.Outcome
+				message string
+			}{{c.other, c.message}, {c.answer, c.message + ", now"}} {
+				if out, err := say(id, wrong.o, wrong.message); client.CodeOf(err) != client.CodeAnswered {
+					t.Errorf("%q with %q after it came to %+v, %v, want %s", wrong.o, wrong.message, out, err, client.CodeAnswered)
+				}
+			}
+			d.catchUp()
+			decided, told := 0, 0
+			for _, l := range d.lines(id) {
+				if l.Type == session.TypeApprovalDecided {
+					decided++
+				}
+				if l.Type == session.TypeUserMessage && c.message != "" && strings.Contains(string(l.Data), c.message) {
+					told++
+				}
+			}
+			if want := min(len(c.message), 1); decided != 1 || told != want {
+				t.Errorf("the log has %d answers and %d messages, want 1 and %d", decided, told, want)
+			}
+		})
+	}
+	id := d.asks()
+	stale(id)
+	if out, err := say(id, session.AllowedOnce, ""); client.CodeOf(err) != client.CodeAnswered || !strings.Contains(err.Error(), string(session.Cancelled)) {
+		t.Errorf("an answer after the switch ended the question came to %+v, %v", out, err)
+	}
+}
+
+// An answer counts only if no new default stands between the question and it, also one
+// that was taken back, and only in a deployment that still has what it is about. Nothing
+// of it waits for a sweep.
+func TestSPEC5_6_AnAnswerAfterANewDefaultDoesNotCount(t *testing.T) {
+	t.Parallel()
+	for name, settings := range map[string][][2]string{
+		"another default":           {{"defaults.approval", `"never"`}},
+		"there and back":            {{"defaults.sandbox", `"workspace-write"`}, {"defaults.sandbox", `"read-only"`}},
+		"approvals left out":        {{"composition.approvals", "false"}},
+		"sandbox switches left out": {{"composition.sandbox", "false"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := deploy(t, 1, func(s *policy.Settings) { s.Lease = policy.Duration(10 * time.Minute) })
+			id, switched := d.asks(), d.asks(func(in *client.CreateRequest) { in.Sandbox, in.Approvals = session.ReadOnly, session.Ask })
+			for _, set := range settings {
+				d.must(d.api.Call(t.Context(), client.MethodConfigSet, client.ConfigSetRequest{Head: head, Path: set[0], Value: []byte(set[1])}, nil))
+			}
+			out, err := d.answer(id, session.AllowedOnce)
+			if client.CodeOf(err) != client.CodeAnswered || !strings.Contains(err.Error(), string(session.Cancelled)) {
+				t.Errorf("the answer came to %+v, %v, want it refused because the question is cancelled", out, err)
+			}
+			// A default does not move what a session has switched itself.
+			wantCancelled := strings.HasPrefix(settings[0][0], "composition")
+			if out, err := d.answer(switched, session.AllowedOnce); (client.CodeOf(err) == client.CodeAnswered) != wantCancelled {
+				t.Errorf("in a session with switches of its own the answer came to %+v, %v", out, err)
+			}
+		})
 	}
 }
 

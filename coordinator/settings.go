@@ -54,6 +54,7 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 		if err != nil {
 			return nil, nil, err
 		}
+		c.endAllStale(ctx)
 		return &client.ConfigReply{Revision: made, Settings: next, Stragglers: stragglers}, nil, nil
 	}
 }

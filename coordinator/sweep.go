@@ -41,9 +41,9 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 	var g errgroup.Group
 	for p := range c.cfg.Partitions {
 		g.Go(func() error {
-			seen, asked := map[session.ID]progress{}, map[string]time.Time{}
+			seen, since := map[session.ID]progress{}, map[asked]time.Time{}
 			for delay.For(ctx, time.Duration(c.settings().Lease)) {
-				if err := c.sweepPartition(ctx, p, seen, asked); err != nil && ctx.Err() == nil {
+				if err := c.sweepPartition(ctx, p, seen, since); err != nil && ctx.Err() == nil {
 					c.cfg.Logger.Warn("sweep", slog.Int("partition", p), slog.Any("error", err))
 				}
 			}
@@ -53,7 +53,7 @@ func (c *Coordinator) sweep(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (c *Coordinator) sweepPartition(ctx context.Context, partition int, seen map[session.ID]progress, asked map[string]time.Time) error {
+func (c *Coordinator) sweepPartition(ctx context.Context, partition int, seen map[session.ID]progress, since map[asked]time.Time) error {
 	if err := c.lost(ctx, partition); err != nil {
 		return nil //nolint:nilerr // it was said when it was found, and nothing can be written
 	}
@@ -68,7 +68,7 @@ func (c *Coordinator) sweepPartition(ctx context.Context, partition int, seen ma
 		still[id] = true
 		errs = append(errs, c.sweepSession(ctx, id, now, seen))
 	}
-	errs = append(errs, c.sweepQuestions(ctx, partition, now, asked))
+	errs = append(errs, c.sweepQuestions(ctx, partition, now, since))
 	owing, err := c.cfg.Store.Owing(partition)
 	errs = append(errs, err)
 	for _, id := range owing {

@@ -285,3 +285,40 @@ func TestESC10_AGrantIsNotUsedOnceTheTurnIsStopped(t *testing.T) {
 		}
 	}
 }
+
+// The last switch is what is effective, in both directions; without one it is the
+// default, which is ask unless the deployment sets another. A value that is neither is
+// refused, and what holds already is switched by no event.
+func TestAPR07_TheLastSwitchIsEffective(t *testing.T) {
+	t.Parallel()
+	effective := func(l *log, d policy.Deployment) session.ApprovalPolicy {
+		return policy.EffectiveOf(l.State.Knobs, d).Approval
+	}
+	shipped, set := deploy(t), deploy(t, defaults(session.ReadOnly, session.Never))
+	l := newRoot(t)
+	if a, n := effective(l, shipped), effective(l, set); a != session.Ask || n != session.Never {
+		t.Errorf("without a switch it is %q by the shipped default and %q by one of never", a, n)
+	}
+	for _, p := range []session.ApprovalPolicy{session.Never, session.Ask, session.Never} {
+		before := len(l.Own())
+		w, err := policy.SwitchApproval(l.State, set, p, alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Add(session.ClassPolicy, w.Events...)
+		if got := effective(l, set); got != p || len(l.Own()) != before+1 {
+			t.Errorf("after a switch to %q it is %q, by %d events", p, got, len(l.Own())-before)
+		}
+		same, err := policy.SwitchApproval(l.State, set, p, alice)
+		if err != nil || len(same.Events) != 0 {
+			t.Errorf("the same switch again writes %d events, %v", len(same.Events), err)
+		}
+		for _, foreign := range []session.ApprovalPolicy{"", "maybe", "ASK", "ask "} {
+			w, err := policy.SwitchApproval(l.State, set, foreign, alice)
+			refused(t, err, policy.CodeUnknownPolicy, string(foreign))
+			if len(w.Events) != 0 {
+				t.Errorf("%q writes %d events", foreign, len(w.Events))
+			}
+		}
+	}
+}

@@ -175,9 +175,11 @@ func (r ruling) answered(s *session.State) Decision {
 }
 
 // Stale reports whether what a question was asked under does not hold any more: a
-// switch or a new default stands between. An answer to it would not count (SPEC 5.6).
+// switch or a new default stands between, or the deployment has left out what it is
+// about. An answer to it would not count (SPEC 5.6, 2.6).
 func Stale(s session.State, d Deployment, q session.Question) bool {
-	return noticesChanges && !q.Basis.Equal(effective(&s.Knobs, &d).Basis)
+	composed := d.Composition.Sandbox && d.Composition.Approvals
+	return noticesChanges && (!composed || !q.Basis.Equal(effective(&s.Knobs, &d).Basis))
 }
 
 // unasked denies an escalation that nobody is asked about, and logs the question
