@@ -17,7 +17,8 @@ import (
 )
 
 // intent is what a call wants once its arguments are understood: an operation
-// behind the fence, or a child.
+// behind the fence, or a child. What a coordinator relays is neither: it reads the
+// arguments from the log.
 type intent struct {
 	op       sandbox.Op
 	delegate *delegation
@@ -206,6 +207,47 @@ func decodeDelegate(raw string) (intent, error) {
 			Sandbox: a.Sandbox, Tools: a.Tools, Persona: a.Persona,
 		},
 	}}, nil
+}
+
+func decodeSend(raw string) (intent, error) {
+	var a client.Send
+	if err := strict(raw, &a); err != nil {
+		return intent{}, err
+	}
+	if a.To == "" {
+		return intent{}, missing("to")
+	}
+	return intent{}, relayable(a.Message)
+}
+
+func decodeReport(raw string) (intent, error) {
+	var a client.Report
+	if err := strict(raw, &a); err != nil {
+		return intent{}, err
+	}
+	return intent{}, relayable(a.Message)
+}
+
+// relayable holds a message to another session to what its log takes.
+func relayable(message string) error {
+	switch {
+	case strings.TrimSpace(message) == "":
+		return missing("message")
+	case len(message) > session.MaxPrompt:
+		return fmt.Errorf("the message has %d bytes, at most %d are allowed", len(message), session.MaxPrompt)
+	}
+	return nil
+}
+
+func decodeStop(raw string) (intent, error) {
+	var a client.Stop
+	if err := strict(raw, &a); err != nil {
+		return intent{}, err
+	}
+	if a.Session == "" {
+		return intent{}, missing("session")
+	}
+	return intent{}, nil
 }
 
 // subject is what policy needs to know of a call.

@@ -38,7 +38,7 @@ func (f Facts) settleLeft() (Action, bool) {
 			return write(CloseCalls, f.result(c, textRefused, "", true)), true
 		case c.State == session.CallAllowed && c.Child != "" && f.background(c):
 			return write(CloseCalls, f.started(c)), true
-		case c.State == session.CallAllowed && c.Child == "" && !f.readOnly(c):
+		case c.State == session.CallAllowed && c.Child == "" && !f.repeatable(c):
 			return write(RecordUnknown, f.unknown(c)), true
 		case blocked && (c.State == session.CallUndecided || c.State == session.CallAsked):
 			return write(CloseCalls, f.notStarted(c, "the turn ends before it")...), true
@@ -47,11 +47,11 @@ func (f Facts) settleLeft() (Action, bool) {
 	return Action{}, false
 }
 
-// again lists the open calls of a dead driver that may be run again.
+// again lists the open calls of a dead driver that are run again.
 func (f Facts) again() []session.CallID {
 	var ids []session.CallID
 	for _, c := range f.State.Open.Calls {
-		if c.State == session.CallAllowed && c.Child == "" && f.readOnly(c) {
+		if c.State == session.CallAllowed && c.Child == "" && f.repeatable(c) {
 			ids = append(ids, c.ID)
 		}
 	}
@@ -96,13 +96,15 @@ func groupOf(name string) string {
 	switch {
 	case name == session.ToolDelegate:
 		return groupDelegates
-	case known && !t.effect:
+	case known && !t.effect && !t.relay:
 		return groupReads
 	}
 	return groupAlone
 }
 
-func (f Facts) readOnly(c session.Call) bool {
+// repeatable reports whether a call that a dead driver left open may be run again: it
+// only reads, or it comes to the same by its id (SPEC 5.9).
+func (f Facts) repeatable(c session.Call) bool {
 	t, known := toolOf(c.Name)
 	return known && !t.effect
 }

@@ -33,6 +33,7 @@ type launch struct {
 	call   session.Call
 	op     sandbox.Op
 	permit policy.Permit
+	relay  bool // a coordinator carries it out
 }
 
 // decide decides calls one after the other, each on the log as those before it
@@ -99,7 +100,7 @@ func (f Facts) decideOne(c session.Call) (verdict, error) {
 		if in.delegate != nil {
 			return verdict{delegation: &client.Delegation{CallID: c.ID, Spec: in.delegate.DelegateSpec, Decision: rec}}, nil
 		}
-		return verdict{events: []session.Payload{&rec}, launch: &launch{call: c, op: in.op, permit: d}}, nil
+		return verdict{events: []session.Payload{&rec}, launch: &launch{call: c, op: in.op, permit: d, relay: t.relay}}, nil
 	case policy.Denial:
 		return verdict{events: f.denied(c, d)}, nil
 	case policy.Question:

@@ -78,7 +78,7 @@ func (d *driver) launch(ctx context.Context, f Facts, launches []launch) error {
 
 // run runs one call, in a context of its own, and writes its result.
 func (d *driver) run(ctx, running context.Context, f Facts, l launch) error {
-	result, err := d.effect(running, f, l)
+	result, err := d.carry(running, f, l)
 	if err != nil {
 		return err
 	}
@@ -87,6 +87,40 @@ func (d *driver) run(ctx, running context.Context, f Facts, l launch) error {
 		return ok && c.State == session.CallAllowed
 	}
 	return d.append(ctx, d.whileMine("result", open, []session.Payload{result}))
+}
+
+// carry runs one call where it belongs: behind the fence, or at a coordinator.
+func (d *driver) carry(ctx context.Context, f Facts, l launch) (*session.ToolResult, error) {
+	if l.relay {
+		return d.relay(ctx, f, l.call)
+	}
+	return d.effect(ctx, f, l)
+}
+
+// relay has a coordinator carry out a call by which the session speaks to another. What
+// it refuses is an error of the call's, with the code. Without an answer the call is left
+// to be carried out again: it comes to the same.
+func (d *driver) relay(ctx context.Context, f Facts, c session.Call) (*session.ToolResult, error) {
+	view, err := d.rep.View(ctx, d.id, 0)
+	if err != nil {
+		return nil, err
+	}
+	var reply client.RelayReply
+	err = d.worker.cfg.Client.Call(ctx, client.MethodRelay, client.RelayRequest{
+		Head: client.Head{Version: client.APIVersion}, Session: d.id, Call: c.ID, Epoch: d.epoch, Tail: view.Tail,
+	}, &reply)
+	refused, ok := errors.AsType[*client.Error](err)
+	switch {
+	case err == nil:
+		r := f.result(c, reply.Text, "", false)
+		r.IsError = false
+		return r, nil
+	case ok && !refused.Temporary():
+		return f.result(c, refused.Message, string(refused.Code), false), nil
+	case errors.Is(context.Cause(ctx), errStopped):
+		return f.unknown(c), nil
+	}
+	return nil, fmt.Errorf("%s from %s: %w", c.Name, d.id, err)
 }
 
 // effect runs one call to its result. An error says that there is none that

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/entail-fleet/entail/agent/model"
+	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 )
@@ -15,7 +16,10 @@ type tool struct {
 	description string
 	// effect says that it can change something: files, processes, sessions. One
 	// without may run beside others of its kind and again after a crash.
-	effect     bool
+	effect bool
+	// relay says that a coordinator carries it out, by the call's id: one that a dead
+	// driver left open is carried out again, and comes to the same (SPEC 5.9).
+	relay      bool
 	properties string // of its arguments' schema, JSON
 	required   []string
 	// decode reads a call's arguments strictly.
@@ -61,6 +65,26 @@ func tools() []tool {
 	"tools": {"type": "object", "additionalProperties": false, "description": "Limits the child's tools.",
 		"properties": {"allow": {"type": "array", "items": {"type": "string"}}, "deny": {"type": "array", "items": {"type": "string"}}}},
 	"persona": {"type": "string", "description": "Who the child is to be."}` + escalation,
+		},
+		tool{
+			name: client.ToolSend, relay: true, required: []string{"to", "message"}, decode: decodeSend,
+			description: "Send a message to a continuable child that you started. It is that session's next turn; a notice comes when it is idle again.",
+			properties:  `"to": {"type": "string", "description": "The child's session id, or its label."}, "message": {"type": "string"}`,
+		},
+		tool{
+			name: client.ToolReport, relay: true, required: []string{"message"}, decode: decodeReport,
+			description: "Report to the session that started you, while you go on. Only a continuable child can.",
+			properties:  `"message": {"type": "string"}`,
+		},
+		tool{
+			name: client.ToolInterrupt, relay: true, required: []string{"session"}, decode: decodeStop,
+			description: "Stop what a session below you is doing. It keeps its messages and can be sent to again.",
+			properties:  `"session": {"type": "string", "description": "Its session id, or your child's label."}, "reason": {"type": "string"}`,
+		},
+		tool{
+			name: client.ToolCancel, relay: true, required: []string{"session"}, decode: decodeStop,
+			description: "End a session below you for good, with all below it. This gives back the place that a continuable child holds.",
+			properties:  `"session": {"type": "string", "description": "Its session id, or your child's label."}, "reason": {"type": "string"}`,
 		})
 }
 

@@ -53,6 +53,7 @@ const (
 // The methods for workers.
 const (
 	MethodDelegate = "delegate"
+	MethodRelay    = "relay"
 	MethodSettled  = "settled"
 	MethodEmpty    = "empty"
 	MethodCold     = "cold"

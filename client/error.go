@@ -21,6 +21,13 @@ const (
 	CodeNoQuestion   Code = "QUESTION_NOT_FOUND"
 	CodeAnswered     Code = "ALREADY_ANSWERED"
 	CodeSettled      Code = "ALREADY_SETTLED"
+	// CodeNotResumable is of a message to a session that takes none from its parent: it
+	// is one-shot, was closed, has ended, or is none.
+	CodeNotResumable Code = "NOT_RESUMABLE"
+	// CodeNoParent is of a report whose receiver cannot be written to.
+	CodeNoParent Code = "PARENT_UNAVAILABLE"
+	// CodeDraining is of a message to or from a session that is being cancelled.
+	CodeDraining     Code = "DRAINING"
 	CodeExists       Code = "SESSION_ALREADY_EXISTS"
 	CodeConflict     Code = "CONFLICT"
 	CodeStopped      Code = "SESSION_STOPPED"

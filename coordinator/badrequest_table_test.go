@@ -184,6 +184,9 @@ func (w *badWorld) refusals() map[string][]refusal {
 	out["empty.session"] = append(notIDs(), invalid("", `""`, "not a session id"), refusal{foreignID, client.CodeNotFound, []string{foreignID, "partition"}})
 	out["session_fork.source"] = append(w.ids(), refusal{w.driven, client.CodeOpenTurn, []string{string(w.driven), "interrupt it"}})
 	out["session_release.id"] = append(w.ids(), refusal{w.idle, client.CodePrecondition, []string{string(w.idle), "not stopped", "nothing to release"}})
+	out["relay.epoch"] = []refusal{{7, client.CodePrecondition, []string{"epoch 7 is not in force"}}, {0, client.CodePrecondition, []string{"epoch 0 is not in force"}}}
+	out["relay.tail"] = []refusal{invalid(0, "tail is missing", "the record that holds the decision")}
+	out["relay.call"] = append(callIDs(), refusal{"7.7.7", client.CodePrecondition, []string{"call 7.7.7", "not one that was allowed"}})
 	maps.Copy(out, w.decisions())
 	return out
 }
@@ -309,6 +312,7 @@ func (w *badWorld) requests() map[string]any {
 		client.MethodWorkerHistory: client.WorkerRequest{Head: head, Worker: "w7"},
 		client.MethodWorkerSet:     client.WorkerSetRequest{Head: head, Worker: "w7", State: client.WorkerDraining, Grace: policy.Duration(time.Minute), Reason: "why"},
 		client.MethodDelegate:      w.delegations(w.driven, spec),
+		client.MethodRelay:         w.relay,
 		client.MethodSettled:       client.SettledRequest{Head: head, Session: w.idle},
 		client.MethodEmpty:         client.EmptyRequest{Head: head, Session: newRoot(w.t), Past: 1},
 	}

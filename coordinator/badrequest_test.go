@@ -22,6 +22,7 @@ type badWorld struct {
 	*deployment
 	person, worker                         *nats.Conn
 	idle, driven, stopped, asking, unknown session.ID
+	relay                                  client.RelayRequest
 	methods                                []client.MethodSchema
 	table                                  map[string][]refusal
 	before                                 traces
@@ -42,6 +43,7 @@ func newBadWorld(t *testing.T) *badWorld {
 	d.claim(w.driven)
 	d.step(w.driven, 1)
 	w.asking, w.unknown = d.asks(), d.unknown()
+	w.relay = d.relayed()
 	_, err := d.broker.Conn(t, broker.Coordinator, "coordinator").Request(
 		stream.Subject(session.Address{Session: w.stopped, Class: session.ClassInbox}), []byte("half a rec"), 5*time.Second)
 	d.must(err)

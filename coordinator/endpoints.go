@@ -41,6 +41,7 @@ func (c *Coordinator) endpoints() []endpoint {
 		waits(api(client.MethodWorkerSet, Admin, func(r *client.WorkerSetRequest) client.Head { return r.Head }, c.workerSet)),
 
 		atTail(forWorkers(client.MethodDelegate, func(r *client.DelegateRequest) client.Head { return r.Head }, c.delegate)),
+		atTail(forWorkers(client.MethodRelay, func(r *client.RelayRequest) client.Head { return r.Head }, c.relay)),
 		forWorkers(client.MethodSettled, func(r *client.SettledRequest) client.Head { return r.Head }, c.settled),
 		atTail(forWorkers(client.MethodEmpty, func(r *client.EmptyRequest) client.Head { return r.Head }, c.empty)),
 		atTail(forWorkers(client.MethodCold, func(r *client.ColdRequest) client.Head { return r.Head }, c.cold)),

@@ -89,28 +89,41 @@ func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopR
 	if err := c.checkStop(in); err != nil {
 		return nil, nil, err
 	}
-	var reply client.StopReply
-	var state session.State
-	done, err := c.append(ctx, in.ID, stream.Change{
-		Name: "interrupt", Class: session.ClassInbox,
-		Drafts: func(v session.View) ([]session.Draft, error) {
-			state = v.State
-			reply = client.StopReply{Turn: v.State.Turn}
-			if v.State.Open == nil {
-				reply.Note = "no turn is open: nothing to interrupt"
-				return nil, nil
-			}
-			if v.Has(in.RequestID) {
-				return nil, nil
-			}
-			return []session.Draft{c.draft(&session.Interrupt{ID: in.RequestID, Turn: v.State.Turn, Reason: in.Reason, By: &who.party})}, nil
-		},
-	})
+	turn, seq, err := c.interruptOpen(ctx, in.ID, session.Interrupt{ID: in.RequestID, Reason: in.Reason, By: &who.party})
 	if err != nil {
 		return nil, nil, err
 	}
+	reply := client.StopReply{Turn: turn}
+	if turn == 0 {
+		reply.Note = "no turn is open: nothing to interrupt"
+	}
+	return &reply, at(in.ID, seq), nil
+}
+
+// interruptOpen appends an interrupt of the turn that is open, if one is, and returns
+// that turn.
+func (c *Coordinator) interruptOpen(ctx context.Context, id session.ID, p session.Interrupt) (turn int, streamSeq uint64, err error) {
+	var state session.State
+	done, err := c.append(ctx, id, stream.Change{
+		Name: "interrupt", Class: session.ClassInbox,
+		Drafts: func(v session.View) ([]session.Draft, error) {
+			state, turn = v.State, 0
+			if v.State.Open == nil {
+				return nil, nil
+			}
+			turn = v.State.Turn
+			if v.Has(p.ID) {
+				return nil, nil
+			}
+			p.Turn = turn
+			return []session.Draft{c.draft(&p)}, nil
+		},
+	})
+	if err != nil {
+		return 0, 0, err
+	}
 	c.poke(state)
-	return &reply, at(in.ID, done.StreamSeq), nil
+	return turn, done.StreamSeq, nil
 }
 
 // checkStop holds what stops something to its form.

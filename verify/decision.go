@@ -102,7 +102,7 @@ func (w *walker) unreviewed(d *session.ToolDecision, c call) bool {
 	under := w.table.current(w.st.knobs, session.Defaults{
 		Sandbox: session.SandboxMode(d.Basis.Sandbox.Value), Approval: session.ApprovalPolicy(d.Basis.Approval.Value),
 	})
-	harmless := slices.Contains([]string{"", "read", "list", "glob", "grep", session.ToolDelegate}, c.name)
+	harmless := slices.Contains([]string{"", "read", "list", "glob", "grep", "send", "report", "interrupt", "cancel", session.ToolDelegate}, c.name)
 	return under == session.PresetAuto && !harmless && d.By != session.StageReviewer && !isRule(d.By)
 }
 

@@ -1,0 +1,5 @@
+//go:build mutate_relay
+
+package coordinator
+
+const mayRelay = false
