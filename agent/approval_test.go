@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -344,5 +345,77 @@ sessions:
 	w.must(w.api.Call(t.Context(), client.MethodCallSettle, in, nil)) // the same again
 	if s := w.idle(id); s.Turn != 2 {
 		t.Errorf("settling it again began turn %d", s.Turn)
+	}
+}
+
+// Each outcome comes to the model in words of its own; only a grant runs the call. A
+// stop that overtakes a grant wins: the call is not started, and its question keeps the
+// outcome that it had.
+func TestAPR11_EachOutcomeHasItsOwnWords(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asWorker)
+	k := w.work("w1", 1)
+	script := `
+sessions:
+  root:
+    - calls:
+        - {id: e, tool: write, args: {path: %q, content: y, sandbox_permissions: danger-full-access, justification: please}}
+    - text: done
+`
+	type end struct {
+		outcome session.Outcome // what stands in the log
+		result  *session.ToolResult
+		ran     bool
+	}
+	ends := map[string]end{}
+	finish := func(name string, id session.ID) {
+		s := w.until(id, "its end", func(s session.State) bool { return s.Open == nil && s.LastEnd != nil })
+		events := w.open(id).Events()
+		onceEach(t, events)
+		asked, decided := payloads[*session.ApprovalAsked](events), payloads[*session.ApprovalDecided](events)
+		if len(asked) != 1 || len(decided) != 1 || decided[0].ID != asked[0].ID || len(s.Questions()) != 0 {
+			t.Fatalf("%s: %d questions and %d outcomes, want one each:\n%s", name, len(asked), len(decided), list(events))
+		}
+		ends[name] = end{decided[0].Outcome, resultOf(t, events, "1.1.0"), exists(w.path(name))}
+	}
+	for _, o := range []session.Outcome{session.AllowedOnce, session.Rejected} {
+		id, s := w.asks(fmt.Sprintf(script, o))
+		_, err := w.answer(id, s, o, "")
+		w.must(err)
+		finish(string(o), id)
+	}
+	nobody := w.root(fmt.Sprintf(script, session.Unavailable), func(in *client.CreateRequest) { in.Surface = session.SurfaceNone })
+	finish(string(session.Unavailable), nobody)
+	// A person's answer that is cancelled because the turn stops meanwhile is the same.
+	cancelled, _ := w.asks(fmt.Sprintf(script, session.Cancelled))
+	overtaken, s := w.asks(fmt.Sprintf(script, "overtaken"))
+	k.stop()
+	<-k.done
+	_, err := w.answer(overtaken, s, session.AllowedOnce, "")
+	w.must(err)
+	for _, id := range []session.ID{cancelled, overtaken} {
+		w.must(w.api.Call(t.Context(), client.MethodInterrupt, client.StopRequest{Head: head, ID: id, RequestID: "stop"}, nil))
+	}
+	w.work("w2", 1)
+	finish(string(session.Cancelled), cancelled)
+	finish("overtaken", overtaken)
+
+	words := map[string]string{}
+	for name, e := range ends {
+		wantOutcome := session.Outcome(name)
+		if name == "overtaken" {
+			wantOutcome = session.AllowedOnce
+		}
+		if allowed := name == string(session.AllowedOnce); e.outcome != wantOutcome || e.ran != allowed || e.result.IsError == allowed {
+			t.Errorf("%s: the outcome is %q, the call ran %t, its result is %+v", name, e.outcome, e.ran, e.result)
+		}
+		stopped := name == "overtaken" || name == string(session.Cancelled)
+		if (e.result.Code == session.CodeToolNotStarted) != stopped {
+			t.Errorf("%s: the result's code is %q", name, e.result.Code)
+		}
+		if other, twice := words[e.result.Content]; twice && !stopped {
+			t.Errorf("%s and %s have the same words: %q", name, other, e.result.Content)
+		}
+		words[e.result.Content] = name
 	}
 }

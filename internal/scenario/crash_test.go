@@ -27,6 +27,9 @@ func effect(name, then string) string {
 	return fmt.Sprintf(`{tool: bash, args: {command: "echo %s >> ledger%s"}}`, name, then)
 }
 
+// stopped is the time that a worker which was told to stop may still run.
+const stopped = "; sleep 0.5"
+
 const forever = "; while :; do sleep 0.05; done"
 
 // A worker is killed while six sessions stand at six points: before the call is in
@@ -62,7 +65,7 @@ func TestE1_NoCallRunsTwice(t *testing.T) {
 	// is never written.
 	unrecorded := root(`
     - wait_for: `+w.at("last")+`
-      calls: [`+effect("unrecorded", "; kill -STOP "+k.pid())+`]`,
+      calls: [`+effect("unrecorded", "; kill -STOP "+k.pid()+stopped)+`]`,
 		func(in *client.CreateRequest) { in.Sandbox = session.DangerFullAccess })
 
 	w.until(before, "its request", func(s session.State) bool { return s.Open != nil && s.Open.StepOpen })

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -251,7 +252,10 @@ func wantRejected(t *testing.T, events []session.Event, call session.CallID, m s
 	if r := result(t, events, call); !r.Denied || !r.IsError {
 		t.Errorf("the result is denied %t, error %t, want both", r.Denied, r.IsError)
 	}
-	if parked := where[*session.TurnPark](events, nil); len(parked) > 0 {
+	forSomebody := func(p *session.TurnPark) bool {
+		return slices.ContainsFunc(p.WaitsFor, func(w session.Wait) bool { return w.Kind == session.WaitApproval })
+	}
+	if parked := where(events, forSomebody); len(parked) > 0 {
 		t.Errorf("the turn waited for somebody:\n%s", list(events))
 	}
 	return ask
