@@ -375,3 +375,9 @@ sessions:
 		t.Errorf("result %+v, want an unknown outcome", r)
 	}
 }
+
+// file makes an empty file in the workspace.
+func (w *world) file(name string) {
+	w.t.Helper()
+	w.must(os.WriteFile(w.path(name), nil, 0o600))
+}

@@ -312,3 +312,31 @@ func TestSPEC8_3_ParentsOfSessions(t *testing.T) {
 		t.Errorf("the child hangs on %x, want the delegating call %x", got, want)
 	}
 }
+
+// L10: how far the export has come is kept on disk and moves once the endpoint has
+// taken what was sent. What one process sent, the next does not send to another
+// endpoint; what was refused, it does. A span that both have is the same one, so that
+// its id is enough to tell a repetition.
+func TestL10_TheCursorOutlivesTheProcess(t *testing.T) {
+	t.Parallel()
+	rng := rand.New(rand.NewPCG(9, 10))
+	log := sessiontest.Generate(t, rng.IntN, 200)
+	dir := t.TempDir()
+	first, second := receive(t, http.StatusServiceUnavailable), receive(t)
+	half := len(log.Records) / 2
+	export(t, dir, first.URL, hold(log.Records[:half], 5))
+	whole := hold(log.Records, 5)
+	export(t, dir, second.URL, whole)
+	before, after := count(first.all()), count(second.all())
+	if len(before) < 10 || len(after) < 10 {
+		t.Fatalf("%d spans went to the first endpoint and %d to the second: too few", len(before), len(after))
+	}
+	both := map[string]int{}
+	for id, n := range before {
+		both[id] += n
+	}
+	for id, n := range after {
+		both[id] += n
+	}
+	compare(t, both, implied(whole))
+}
