@@ -39,12 +39,15 @@ type fixture struct {
 	js         jetstream.JetStream
 	partitions int
 	settings   policy.Deployment
-	dir        string   // the workspace
-	last       []uint64 // stream sequence, by partition
-	way        []sent
-	records    int
-	events     int
-	roots      int
+	dir        string // the workspace
+	// born is when the first session was, and each is a millisecond younger than the
+	// one before it. It is not long ago: questions expire.
+	born    int64
+	last    []uint64 // stream sequence, by partition
+	way     []sent
+	records int
+	events  int
+	roots   int
 }
 
 // sent is a record on its way.
@@ -60,7 +63,7 @@ func newFixture(t testing.TB, nc *nats.Conn, partitions int, settings policy.Set
 		t.Fatal(err)
 	}
 	return &fixture{
-		t: t, js: js, dir: dir, partitions: partitions, last: make([]uint64, partitions),
+		t: t, js: js, dir: dir, born: time.Now().UnixMilli(), partitions: partitions, last: make([]uint64, partitions),
 		settings: policy.Deployment{Settings: settings, Revision: 1, Hash: "0123456789abcdef"},
 	}
 }
@@ -137,10 +140,6 @@ type log struct {
 
 func (l *log) id() session.ID { return l.state.Header.ID }
 
-// born is when the first session of a fixture was, and each is a millisecond younger
-// than the one before it.
-const born = 1_700_000_000_000
-
 // root starts a session. Its genesis has an event for the model, one for each
 // changed field of flags, and one for the prompt if there is one.
 func (f *fixture) root(partition int, change func(*delegation.Root)) *log {
@@ -156,7 +155,7 @@ func (f *fixture) root(partition int, change func(*delegation.Root)) *log {
 		}
 	}
 	in := delegation.Root{
-		ID: id, Tenant: "default", By: session.Party{Kind: session.Person, ID: "ada"}, Time: born + int64(f.roots),
+		ID: id, Tenant: "default", By: session.Party{Kind: session.Person, ID: "ada"}, Time: f.born + int64(f.roots),
 		Cwd: f.dir, Label: "root", Provider: "scripted", Model: "test", Script: "sessions: {}",
 		Workspace: session.Workspace{Kind: session.WorkspaceShared, Label: "default", Path: f.dir, ID: workspaceID},
 	}
@@ -191,7 +190,7 @@ func (l *log) add(class session.Class, payloads ...session.Payload) {
 func (l *log) drafts(payloads []session.Payload) []session.Draft {
 	out := make([]session.Draft, len(payloads))
 	for i, p := range payloads {
-		out[i] = session.Draft{Time: born + int64(l.f.records), Payload: p}
+		out[i] = session.Draft{Time: l.f.born + int64(l.f.records), Payload: p}
 	}
 	return out
 }
@@ -230,7 +229,7 @@ func (l *log) delegate(call int) *log {
 	dec, err := policy.Decide(l.state, l.f.settings, policy.Call{ID: id, Tool: session.ToolDelegate, Effect: true, Wish: &wish}, agent.Tools())
 	l.f.must(err)
 	o := delegation.Order{
-		CallID: id, Request: req, Decision: dec.Record(), Epoch: l.state.Epoch, Time: born + int64(l.f.records), Tools: agent.Tools(),
+		CallID: id, Request: req, Decision: dec.Record(), Epoch: l.state.Epoch, Time: l.f.born + int64(l.f.records), Tools: agent.Tools(),
 	}
 	r, err := o.Child(session.View{State: l.state, Tail: l.tail}, l.f.settings)
 	l.f.must(err)
