@@ -156,14 +156,16 @@ const (
 // story is a root that says something, then delegates, twice if it is asked again, and
 // children that write.
 func story(kind, mode, file string) string {
-	text := "\nsessions:\n  root:\n    - text: first\n"
+	var b strings.Builder
+	b.WriteString("\nsessions:\n  root:\n    - text: first\n")
 	for _, label := range []string{"child", "second"} {
-		text += fmt.Sprintf(rootDelegates, kind, label, mode, mode == "continuable")
+		fmt.Fprintf(&b, rootDelegates, kind, label, mode, mode == "continuable")
 		if mode == "continuable" { // whose notice is a message of its own
-			text += "    - text: heard\n"
+			b.WriteString("    - text: heard\n")
 		}
 	}
-	return text + strings.Repeat("    - text: heard\n", 3) + fmt.Sprintf(childWrites, file, "child") + fmt.Sprintf(childWrites, file+"-second", "second")
+	b.WriteString(strings.Repeat("    - text: heard\n", 3))
+	return b.String() + fmt.Sprintf(childWrites, file, "child") + fmt.Sprintf(childWrites, file+"-second", "second")
 }
 
 func flags(m session.SandboxMode) func(*client.CreateRequest) {

@@ -17,7 +17,10 @@ func args(t testing.TB, m map[string]any) string {
 	return string(b)
 }
 
-func bash(t testing.TB, command string) string { return args(t, map[string]any{"command": command}) }
+func bash(t testing.TB, command string) string {
+	t.Helper()
+	return args(t, map[string]any{"command": command})
+}
 
 // The same call in other clothes has one form, and another call has another
 // (SPEC 5.8).
@@ -42,10 +45,25 @@ func TestSPEC5_8_OtherClothesAreTheSameCall(t *testing.T) {
 		}
 	}
 	for _, other := range [][2]string{
-		{"echo x > f", "echo y > f"}, {"echo x > f", "echo x > g"}, {"echo x > f", "echo x >> f"}, {"echo x > f", "echo x"},
-		{`rm "a b"`, "rm a b"}, {"rm *", "rm '*'"}, {"echo $X", "echo '$X'"}, {`echo "$X"`, `echo '$X'`}, {"a; b", "a && b"}, {"a | b", "a || b"},
-		{`echo "a  b"`, `echo "a b"`}, {"A=1", "A=2"}, {"env -i make", "make"}, {"cat /o", "cat o"}, {"cat ../o", "cat o"},
-		{`echo 'a' 'b'`, `echo "a' 'b"`}, {"curl http://a/b", "curl http:/a/b"}, {"ls ~", "ls '~'"}, {"sudo rm f", "rm f"},
+		{"echo x > f", "echo y > f"},
+		{"echo x > f", "echo x > g"},
+		{"echo x > f", "echo x >> f"},
+		{"echo x > f", "echo x"},
+		{`rm "a b"`, "rm a b"},
+		{"rm *", "rm '*'"},
+		{"echo $X", "echo '$X'"},
+		{`echo "$X"`, `echo '$X'`},
+		{"a; b", "a && b"},
+		{"a | b", "a || b"},
+		{`echo "a  b"`, `echo "a b"`},
+		{"A=1", "A=2"},
+		{"env -i make", "make"},
+		{"cat /o", "cat o"},
+		{"cat ../o", "cat o"},
+		{`echo 'a' 'b'`, `echo "a' 'b"`},
+		{"curl http://a/b", "curl http:/a/b"},
+		{"ls ~", "ls '~'"},
+		{"sudo rm f", "rm f"},
 	} {
 		if got := normal(cwd, "bash", bash(t, other[0])); got == normal(cwd, "bash", bash(t, other[1])) {
 			t.Errorf("%q and %q are one call: %s", other[0], other[1], got)

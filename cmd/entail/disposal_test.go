@@ -50,7 +50,7 @@ func newHousehold(t *testing.T) *household {
 	t.Helper()
 	h := &household{temp: filepath.Join(t.TempDir(), "t"), pids: map[string][]int{}}
 	h.world = &world{t: t, dir: filepath.Join(t.TempDir(), "data"), work: t.TempDir()}
-	h.must(os.Mkdir(h.temp, 0o755)) //nolint:gosec // trees' users must come through
+	h.must(os.Mkdir(h.temp, 0o755))
 	a := &app{out: t.Output(), err: t.Output(), environ: append(os.Environ(), "TMPDIR="+h.temp), lookup: os.LookupEnv, dir: h.dir, force: make(chan struct{})}
 	a.printer = newPrinter(a, false)
 	var err error
@@ -165,7 +165,7 @@ func (h *household) holds() holdings {
 		info := s.CachedInfo()
 		out.Consumers += info.State.Consumers
 		if bucket, ok := strings.CutPrefix(name, "KV_"); ok {
-			out.Keys[bucket] = int(info.State.NumSubjects) //nolint:gosec // a few
+			out.Keys[bucket] = int(info.State.NumSubjects)
 		}
 	}
 	var err error
