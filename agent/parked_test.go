@@ -39,22 +39,43 @@ func inReplicas() int {
 	return int(total)
 }
 
-// A thousand sessions whose turns are parked cost the worker that parked them
+// A thousand sessions whose turns wait for a child cost the worker that parked them
 // nothing. It parks them all before it comes to the first child, where it stays.
 // Alone in the process, because memory is measured.
 func TestParkedSessionsCostNothing(t *testing.T) {
-	const sessions, spare, size = 1000, 20, 4_000 // a hint that was put back may come behind the children's
 	w := newWorld(t, unswept)
-	script := `
+	w.parkedCostNothing(t, `
 sessions:
   root:
     - calls: [{id: c, tool: delegate, args: {kind: spawn, label: child, prompt: p}}]
     - text: done
   child:
-    - {text: never, wait_for: ` + w.path("never") + "}\n"
+    - {text: never, wait_for: `+w.path("never")+"}\n")
+}
+
+// Nor do a thousand that wait for a person's answer.
+// Alone in the process, because memory is measured.
+func TestSessionsThatAskCostNothing(t *testing.T) {
+	w := newWorld(t, unswept)
+	ids := w.parkedCostNothing(t, wantsMore)
+	for _, id := range ids {
+		e, err := w.store.Session(id)
+		w.must(err)
+		if len(e.State.Questions()) != 1 {
+			t.Fatalf("session %s is parked on %d questions, want 1", id, len(e.State.Questions()))
+		}
+	}
+}
+
+// parkedCostNothing has a worker park a thousand sessions on a script, and returns them.
+func (w *world) parkedCostNothing(t *testing.T, script string) []session.ID {
+	t.Helper()
+	const sessions, spare, size = 1000, 20, 4_000 // a hint that was put back may come behind the children's
 	var ids, parkedIDs []session.ID
 	for range sessions + spare {
-		ids = append(ids, w.root(script, func(in *client.CreateRequest) { in.Prompt = strings.Repeat("x", size) }))
+		ids = append(ids, w.root(script, func(in *client.CreateRequest) {
+			in.Prompt, in.Surface = strings.Repeat("x", size), session.SurfaceAny
+		}))
 	}
 	k := w.work("w1", 2)
 	for want := 20; want <= sessions; want += 20 {
@@ -92,4 +113,5 @@ sessions:
 	if bytes < held || bytes > 3*held {
 		t.Errorf("replicas that allocated %d bytes, beside the records they were read from, count as %d", held, bytes)
 	}
+	return parkedIDs
 }

@@ -83,6 +83,8 @@ func (w *walker) allow(d *session.ToolDecision, c *call, p at) {
 		w.flag("I4", "5.2", p, "allows call %s mode %q, its basis is %q", d.CallID, d.Mode, d.Basis.Sandbox.Value)
 	case d.Grant != "" && (c.ask != d.Grant || c.outcome != session.AllowedOnce || c.wants != d.Mode || c.used):
 		w.flag("I6", "5.6", p, "allows call %s mode %q by grant %q, which the log does not give it", d.CallID, d.Mode, d.Grant)
+	case d.Grant != "" && moved(c.under, d.Basis):
+		w.flag("I6", "5.6", p, "allows call %s by grant %q, and the policy has changed since its question was asked", d.CallID, d.Grant)
 	}
 	c.used = c.used || d.Grant != ""
 	if d.Grant != "" && d.Basis.Approval.Value == string(session.Never) {
@@ -94,6 +96,16 @@ func (w *walker) allow(d *session.ToolDecision, c *call, p at) {
 	if w.unreviewed(d, *c) {
 		w.flag("I12", "6.1", p, "allows call %s of tool %q under preset %q without a review", d.CallID, c.name, session.PresetAuto)
 	}
+}
+
+// moved reports whether a knob has another value, or one from another event, in the
+// second basis.
+func moved(from, to session.Basis) bool {
+	differ := func(a, b session.Ground) bool {
+		unset := a.Seq == nil || b.Seq == nil
+		return a.Value != b.Value || unset && a.Seq != b.Seq || !unset && *a.Seq != *b.Seq
+	}
+	return differ(from.Sandbox, to.Sandbox) || differ(from.Approval, to.Approval) || differ(from.Preset, to.Preset)
 }
 
 // unreviewed reports whether a call with an effect was allowed under auto by
@@ -120,6 +132,8 @@ func (w *walker) result(d *session.ToolResult, p at) {
 		w.flag("I4", "5.1", p, "call %s has a result without a decision; only %s may end it", d.CallID, session.CodeToolNotStarted)
 	case c.verdict == session.Deny && (!d.IsError || d.Code == session.CodeToolOutcomeUnknown || d.Effect != nil):
 		w.flag("I4", "5.1", p, "call %s was denied and has the result of an effect", d.CallID)
+	case c.ask != "" && c.outcome == "":
+		w.flag(Log, "5.7", p, "call %s ends with its question %q open", d.CallID, c.ask)
 	case d.Effect != nil && notStarted:
 		w.flag("I4", "5.1", p, "call %s was not started and has the result of an effect", d.CallID)
 	case d.Effect != nil && c.verdict == session.Allow:

@@ -11,6 +11,7 @@ type call struct {
 	ended           bool
 	ask             string
 	wants           session.SandboxMode
+	under           session.Basis   // of the last question
 	outcome         session.Outcome // of the last question
 	used            bool
 }
@@ -40,16 +41,18 @@ func (w *walker) event(e session.Event, p at) {
 		w.result(d, p)
 	case *session.ApprovalAsked:
 		if c, ok := w.st.calls[d.CallID]; ok {
-			c.ask, c.wants, c.outcome, c.used = d.ID, d.Mode, "", false
+			c.ask, c.wants, c.under, c.outcome, c.used = d.ID, d.Mode, d.Basis, "", false
 			w.st.calls[d.CallID] = c
 		}
 	case *session.ApprovalDecided:
 		if d.Outcome == session.AllowedOnce && p.class == session.ClassTurn {
 			w.flag(Log, "3.1", p, "a granting outcome in class turn")
 		}
-		w.answer(d.ID, d.Outcome)
+		w.answer(d.ID, d.Outcome, p)
 	case *session.Expired:
-		w.answer(d.Ask, session.Unavailable)
+		if d.Ask != "" {
+			w.answer(d.Ask, session.Unavailable, p)
+		}
 	case *session.End:
 		w.st.ended = true
 	}
@@ -115,13 +118,16 @@ func (w *walker) call(d *session.ToolCall, p at) {
 	w.st.calls[d.CallID] = c
 }
 
-func (w *walker) answer(ask string, o session.Outcome) {
+// answer gives a question its one outcome (SPEC 5.7).
+func (w *walker) answer(ask string, o session.Outcome, p at) {
 	for id, c := range w.st.calls {
-		if ask != "" && c.ask == ask && c.outcome == "" {
+		if c.ask == ask && c.outcome == "" {
 			c.outcome = o
 			w.st.calls[id] = c
+			return
 		}
 	}
+	w.flag(Log, "5.7", p, "outcome %q of question %q, which does not wait for one", o, ask)
 }
 
 // guessClass gives the class that an event of an export without records was most

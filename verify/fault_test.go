@@ -341,7 +341,26 @@ func faultsOfDecision() []fault {
 			r.turn(g)
 			return where{"5.6", r, at}
 		}, nil},
+		{"a grant that is older than a switch", "I6", func(d *deployment) where {
+			r := d.root(toMode(session.ReadOnly))
+			r.open(want{"bash", "{}"})
+			r.ask(0)
+			r.write(session.ClassInbox, &session.ApprovalDecided{ID: "a1", Outcome: session.AllowedOnce, By: ada()})
+			r.write(session.ClassPolicy, toMode(session.ReadOnly))
+			g := r.decision(0, session.Allow)
+			g.Mode, g.Grant, g.By = session.WorkspaceWrite, "a1", session.StageApproval
+			at := r.next
+			r.turn(g)
+			return where{"5.6", r, at}
+		}, nil},
 	}
+}
+
+// ask asks whether a call may run wider, as question a1.
+func (l *log) ask(i int) {
+	l.turn(l.decision(i, session.AskPerson), &session.ApprovalAsked{
+		ID: "a1", CallID: l.call(i), ToolName: "bash", Digest: "d", Mode: session.WorkspaceWrite, Basis: l.basis, Reason: "r",
+	})
 }
 
 // held is what a call ran under that was decided workspace-write and loopback.
@@ -648,6 +667,25 @@ func faultsOfLog() []fault {
 			r.orphan(session.ClassPolicy, toMode(session.ReadOnly))
 			r.write(session.ClassPolicy, toMode(session.DangerFullAccess))
 			return where{"1.4", r, 3}
+		}, nil},
+		{"a second outcome of a question", verify.Log, func(d *deployment) where {
+			r := d.root()
+			r.open(want{"bash", "{}"})
+			r.ask(0)
+			r.write(session.ClassInbox, &session.ApprovalDecided{ID: "a1", Outcome: session.Rejected, By: ada()})
+			at := r.next
+			r.write(session.ClassInbox, &session.Expired{ID: "x", Ask: "a1", By: ada()})
+			return where{"5.7", r, at}
+		}, nil},
+		{"a question without an outcome", verify.Log, func(d *deployment) where {
+			r := d.root()
+			r.open(want{"bash", "{}"})
+			r.ask(0)
+			end := r.result(0)
+			end.IsError, end.Code = true, session.CodeToolNotStarted
+			at := r.next
+			r.turn(end)
+			return where{"5.7", r, at}
 		}, nil},
 		{"a turn in a turn", verify.Log, func(d *deployment) where {
 			r := d.root()

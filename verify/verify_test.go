@@ -193,8 +193,7 @@ func treeSwitchedChild(d *deployment) {
 func treeGrant(d *deployment) {
 	r := d.root(toMode(session.ReadOnly))
 	r.open(want{"bash", "{}"})
-	r.turn(r.decision(0, session.AskPerson),
-		&session.ApprovalAsked{ID: "a1", CallID: "1.1.0", ToolName: "bash", Digest: "d", Mode: session.WorkspaceWrite, Basis: r.basis, Reason: "r"})
+	r.ask(0)
 	r.write(session.ClassInbox, &session.ApprovalDecided{ID: "a1", Outcome: session.AllowedOnce, By: ada()})
 	g := r.decision(0, session.Allow)
 	g.Mode, g.Grant, g.By = session.WorkspaceWrite, "a1", session.StageApproval
