@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -78,8 +79,8 @@ session, the question, the mode that is asked for, what the call is, and until w
 
 // question writes a question on two lines.
 func (a *app) question(q client.Approval) {
-	a.printer.line("%-57s  %-16s %s -> %s, %s", q.Session, q.Ask, q.Have, q.Want, until(q))
-	a.printer.line("  %s %s", q.Tool, clean(brief(q.Arguments)))
+	a.printer.line("%-57s  %-16s %s -> %s, %s", q.Session, brief(q.Ask), q.Have, q.Want, until(q))
+	a.printer.line("  %s %s", brief(q.Tool), brief(q.Arguments))
 }
 
 // until says how long a question waits yet.
@@ -133,13 +134,20 @@ func (a *app) asked(cmd *cobra.Command, d *deployment, args []string) (client.Ap
 func (a *app) showQuestion(q client.ApprovalReply) {
 	row := func(name, format string, args ...any) { a.printer.line("%-12s %s", name, fmt.Sprintf(format, args...)) }
 	row("session", "%s", q.Session)
-	row("question", "%s", q.Ask)
-	row("call", "%s: %s %s", q.Call, q.Tool, clean(q.Arguments))
+	row("question", "%s", brief(q.Ask))
+	row("call", "%s: %s %s", q.Call, brief(q.Tool), said(q.Arguments))
+	row("digest", "%s", brief(q.Digest))
 	row("asks for", "%s, the session has %s", q.Want, q.Have)
-	row("reason", "%s", clean(q.Reason))
+	row("reason", "%s", said(q.Reason))
 	row("asked", "%s, %s", time.UnixMilli(q.AskedAt).Format(time.RFC3339), until(q.Approval))
 	a.explained(q.Values)
-	a.printer.line("answer with: entail approve %s %s, or entail deny %s %s -m WHY", q.Session, q.Ask, q.Session, q.Ask)
+	a.printer.line("answer with: entail approve %s %s, or entail deny %s %s -m WHY", q.Session, brief(q.Ask), q.Session, brief(q.Ask))
+}
+
+// said is what an agent says, with the lines behind the first one set off: none of them
+// can be taken for one of ours.
+func said(text string) string {
+	return strings.ReplaceAll(clean(text), "\n", "\n"+strings.Repeat(" ", 13)+"| ")
 }
 
 func newApprove(a *app) *cobra.Command {

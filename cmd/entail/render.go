@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/entail-fleet/entail/session"
 )
@@ -182,7 +183,7 @@ func because(by *session.Party, reason string) string {
 func brief(s string) string {
 	const most = 160
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if steers(r) {
 			return ' '
 		}
 		return r
@@ -196,9 +197,13 @@ func brief(s string) string {
 // clean is a text for a terminal: its lines, without other control characters.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if (r < ' ' && r != '\n' && r != '\t') || r == 0x7f {
+		if steers(r) && r != '\n' && r != '\t' {
 			return '?'
 		}
 		return r
 	}, s)
 }
+
+// steers reports whether a terminal shows something else because of a character: what is
+// shown must be what there is.
+func steers(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
