@@ -108,6 +108,10 @@ sessions:
 		ID: ask.ID, Outcome: session.AllowedOnce, By: &session.Party{Kind: session.Person, ID: "ada"},
 	})
 	w.work("w1", 1)
+	again := w.until(id, "the same wish asks again", func(s session.State) bool { return s.Open != nil && s.Open.Parked && len(s.Questions()) == 1 })
+	if _, err := w.answer(id, again, session.Rejected, ""); err != nil {
+		t.Fatal(err)
+	}
 	s := w.idle(id)
 	events := w.open(id).Events()
 	onceEach(t, events)

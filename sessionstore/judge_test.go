@@ -345,8 +345,8 @@ func TestSessionOfANewerFormatIsRefused(t *testing.T) {
 	}
 	s := open(t, sessionstore.Config{Dir: dir})
 	var format *session.FormatError
-	if _, err := s.View(t.Context(), id, 0); !errors.As(err, &format) || format.Want != 2 || format.Have != 1 {
-		t.Errorf("View = %v, want a *FormatError of 2 over 1", err)
+	if _, err := s.View(t.Context(), id, 0); !errors.As(err, &format) || format.Want != session.FormatVersion+1 || format.Have != session.FormatVersion {
+		t.Errorf("View = %v, want a *FormatError of the next format over this one", err)
 	}
 	if _, err := s.View(t.Context(), other, 0); err != nil {
 		t.Errorf("View of the other session = %v", err)

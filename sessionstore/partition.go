@@ -46,6 +46,7 @@ type partition struct {
 	known bool          // mark was set
 	waits int           // in WaitFor
 	lost  error         // why the partition stopped
+	since time.Time     // since when each look found less than is mirrored; zero if the last did not
 	moved chan struct{} // closed and replaced when mark or lost change
 }
 
@@ -76,6 +77,23 @@ func (p *partition) lose(log *slog.Logger, format string, args ...any) error {
 		p.wakeLocked()
 	}
 	return p.lost
+}
+
+// short notes that a look found less than is mirrored, and returns since when all did.
+func (p *partition) short(now time.Time) (since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.since.IsZero() {
+		p.since = now
+	}
+	return p.since
+}
+
+// whole notes that a look found all that is mirrored.
+func (p *partition) whole() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.since = time.Time{}
 }
 
 func (p *partition) wakeLocked() {

@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/entail-fleet/entail/internal/delay"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -154,22 +153,29 @@ func (s *Store) watch(ctx context.Context, f Feed, p *partition) error {
 	}
 }
 
+// errShort says that whoever answers for the stream holds less than is mirrored. That
+// may pass: a server that was cut off leads in its own eyes until it misses the others,
+// and one that leads anew may still apply what it has.
+var errShort = errors.New("the stream holds less than is mirrored")
+
 // check compares the watermark with the stream. It returns the stream's
-// incarnation. A stream that holds less than is mirrored is a loss once it has said
-// so for [Config.Patience].
+// incarnation. A stream that holds less than is mirrored is a loss once every look
+// has said so for [Config.Patience]; until then it is errShort.
 func (s *Store) check(ctx context.Context, f Feed, p *partition) (string, error) {
-	until := time.Now().Add(s.cfg.Patience)
-	for {
-		incarnation, short, err := s.look(ctx, f, p)
-		switch {
-		case short == nil:
-			return incarnation, err
-		case !time.Now().Before(until):
+	incarnation, short, err := s.look(ctx, f, p)
+	switch {
+	case short != nil:
+		since := p.short(time.Now())
+		if time.Since(since) >= s.cfg.Patience {
 			return "", p.lose(s.cfg.Logger, "%v", short)
-		case !delay.For(ctx, firstPause/10):
-			return "", context.Cause(ctx)
 		}
+		s.cfg.Logger.Warn("the stream holds less than is mirrored, looking again", slog.Int("partition", p.n),
+			slog.Any("error", short), slog.Duration("for", time.Since(since)), slog.Duration("a loss after", s.cfg.Patience))
+		return "", fmt.Errorf("%w: %w", errShort, short)
+	case err == nil:
+		p.whole()
 	}
+	return incarnation, err
 }
 
 // look is one look at the stream. Short says what the stream does not hold, which

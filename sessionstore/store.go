@@ -43,9 +43,10 @@ type Config struct {
 	// partition's watermark. Default: 1s.
 	Interval time.Duration
 	// Patience is how long a stream may say that it holds less than is mirrored
-	// before that is a loss. On replicated streams a leader says so for a moment: a
-	// copy may apply what was agreed on, and deliver it, before the leader does.
-	// Default: 2s.
+	// before that is a loss. The only server of a stream says so when it is, or within
+	// moments never. Of replicated ones a copy may deliver what was agreed on before the
+	// leader has applied it, and a leader that was cut off from the others answers for the
+	// stream until it notices: see [PatienceFor]. Default: 2s.
 	Patience time.Duration
 	// Gather is how long records gather behind a batch while nobody waits for
 	// them: one batch of some records costs little more than one of one. Default:
@@ -55,6 +56,23 @@ type Config struct {
 	// tune changes Pebble's options. Tests make a small store roll its memtables
 	// and compact as a large one does.
 	tune func(*pebble.Options)
+}
+
+// The patience with streams of one copy and of several.
+const (
+	singlePatience     = 2 * time.Second
+	replicatedPatience = 25 * time.Second
+)
+
+// PatienceFor is what [Config.Patience] has to be where streams have so many copies. A
+// nats-server that leads looks each 10 s whether it has heard of a quorum in the last 10
+// s (lostQuorumCheck and lostQuorumInterval of its raft), and answers for the stream until
+// then, with what it had. It can store nothing meanwhile.
+func PatienceFor(replicas int) time.Duration {
+	if replicas > 1 {
+		return replicatedPatience
+	}
+	return singlePatience
 }
 
 func (c Config) withDefaults() Config {
@@ -71,7 +89,7 @@ func (c Config) withDefaults() Config {
 		c.Interval = time.Second
 	}
 	if c.Patience <= 0 {
-		c.Patience = 2 * time.Second
+		c.Patience = singlePatience
 	}
 	if c.Gather <= 0 {
 		c.Gather = 2 * time.Millisecond

@@ -59,9 +59,10 @@ func Coordinator(ctx context.Context, creds broker.Credentials, cfg CoordinatorC
 	if err := checkStreams(ctx, nc, cfg); err != nil {
 		return err
 	}
-	store, err := sessionstore.Open(sessionstore.Config{Dir: cfg.Store, Logger: logger, OnAlarm: func(a session.Alarm) {
-		logger.Warn("void record", slog.String("alarm", a.String()))
-	}})
+	store, err := sessionstore.Open(sessionstore.Config{
+		Dir: cfg.Store, Logger: logger, Patience: sessionstore.PatienceFor(cfg.Replicas),
+		OnAlarm: func(a session.Alarm) { logger.Warn("void record", slog.String("alarm", a.String())) },
+	})
 	if err != nil {
 		return err
 	}

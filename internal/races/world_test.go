@@ -132,7 +132,7 @@ func token(i int) string { return fmt.Sprintf("token-%d", i) }
 // coordinate runs one coordinator until the test ends.
 func (w *world) coordinate(i, replicas int) {
 	w.t.Helper()
-	store, err := sessionstore.Open(sessionstore.Config{Dir: filepath.Join(w.t.TempDir(), "mirror")})
+	store, err := sessionstore.Open(sessionstore.Config{Dir: filepath.Join(w.t.TempDir(), "mirror"), Patience: sessionstore.PatienceFor(replicas)})
 	w.must(err)
 	nc := w.broker.Conn(w.t, broker.Coordinator, "coordinator")
 	log, err := stream.New(nc, stream.Config{
