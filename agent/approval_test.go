@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -418,4 +419,69 @@ sessions:
 		}
 		words[e.result.Content] = name
 	}
+}
+
+// A question has exactly one outcome, whatever comes at once: answers of both kinds, an
+// interrupt of its turn, a switch and a new default. A grant is used by its call alone and
+// only if its question still held (SPEC 5.6, 5.7).
+func TestSPEC5_7_OneOutcomeWhateverComesAtOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asWorker)
+	w.work("w1", 4)
+	outcomes := map[session.Outcome]int{}
+	for round := range 8 {
+		id, s := w.asks(wantsMore)
+		var all sync.WaitGroup
+		at := func(method string, in any) {
+			all.Go(func() {
+				// What comes too late is refused, and says so.
+				if err := w.api.Call(t.Context(), method, in, nil); err != nil && client.CodeOf(err) != client.CodeAnswered {
+					t.Errorf("%s: %v", method, err)
+				}
+			})
+		}
+		for _, o := range []session.Outcome{session.AllowedOnce, session.Rejected} {
+			at(client.MethodAnswer, client.AnswerRequest{Head: head, ID: id, Ask: s.Questions()[0].Ask.ID, Outcome: o})
+		}
+		if round%2 == 0 {
+			at(client.MethodInterrupt, client.StopRequest{Head: head, ID: id, RequestID: "stop"})
+		}
+		if round%3 == 0 {
+			at(client.MethodPolicySet, client.PolicySetRequest{Head: head, ID: id, Sandbox: session.ReadOnly})
+		}
+		if round%4 == 1 {
+			mode := []byte(`"read-only"`)
+			if round == 1 {
+				mode = []byte(`"workspace-write"`)
+			}
+			at(client.MethodConfigSet, client.ConfigSetRequest{Head: head, Path: "defaults.sandbox", Value: mode})
+		}
+		all.Wait()
+		w.must(w.api.Call(t.Context(), client.MethodCancel, client.StopRequest{Head: head, ID: id, RequestID: "over"}, nil))
+		w.until(id, "its end", func(s session.State) bool { return s.Ended != nil })
+		events := w.open(id).Events()
+		onceEach(t, events)
+		outcome, used := map[string]session.Outcome{}, map[string]int{}
+		for _, p := range payloads[*session.ApprovalDecided](events) {
+			if o, twice := outcome[p.ID]; twice {
+				t.Errorf("question %s is %s after it was %s:\n%s", p.ID, p.Outcome, o, list(events))
+			}
+			outcome[p.ID] = p.Outcome
+			outcomes[p.Outcome]++
+		}
+		for _, q := range payloads[*session.ApprovalAsked](events) {
+			if outcome[q.ID] == "" {
+				t.Errorf("question %s has no outcome:\n%s", q.ID, list(events))
+			}
+		}
+		for _, d := range payloads[*session.ToolDecision](events) {
+			if d.Grant == "" {
+				continue
+			}
+			if used[d.Grant]++; used[d.Grant] > 1 || outcome[d.Grant] != session.AllowedOnce {
+				t.Errorf("grant %s, %s, was used %d times:\n%s", d.Grant, outcome[d.Grant], used[d.Grant], list(events))
+			}
+		}
+	}
+	t.Logf("outcomes: %v", outcomes)
 }

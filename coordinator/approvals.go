@@ -253,11 +253,10 @@ func (c *Coordinator) answerQuestion(ctx context.Context, who caller, in client.
 	}
 	var reply client.AnswerReply
 	var state session.State
-	var seen uint64
 	done, err := c.appendAfter(ctx, in.ID, tail, stream.Change{
 		Name: "answer", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
-			state, seen = v.State, v.Tail
+			state = v.State
 			call, err := pick(v.State, in.Ask)
 			if err != nil {
 				return nil, err
@@ -277,8 +276,7 @@ func (c *Coordinator) answerQuestion(ctx context.Context, who caller, in client.
 		},
 	})
 	if errors.Is(err, errNoQuestion) {
-		// Events are read from the mirror, which may be behind what this coordinator wrote.
-		if _, err := c.cfg.Store.View(ctx, in.ID, seen); err != nil {
+		if state, err = c.standing(ctx, in.ID); err != nil {
 			return nil, nil, err
 		}
 		return c.again(who, in, state)
@@ -288,6 +286,17 @@ func (c *Coordinator) answerQuestion(ctx context.Context, who caller, in client.
 	}
 	c.poke(state)
 	return &reply, at(in.ID, done.StreamSeq), nil
+}
+
+// standing is a session as its log stands now. What a change was shown may be ahead of the
+// mirror, by events that share its record too, and events are read from the mirror.
+func (c *Coordinator) standing(ctx context.Context, id session.ID) (session.State, error) {
+	tail, err := c.cfg.Log.Tail(ctx, id)
+	if err != nil {
+		return session.State{}, err
+	}
+	v, err := c.cfg.Store.View(ctx, id, tail)
+	return v.State, err
 }
 
 func (c *Coordinator) checkAnswer(in client.AnswerRequest) error {

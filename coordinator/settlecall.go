@@ -55,6 +55,7 @@ func (c *Coordinator) settleCall(ctx context.Context, who caller, in client.Sett
 	}
 	var told *session.UserMessage
 	var state session.State
+	settled := errors.New("it is settled in the same record")
 	done, err := c.appendAfter(ctx, in.ID, tail, stream.Change{
 		Name: "settle call", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
@@ -67,6 +68,9 @@ func (c *Coordinator) settleCall(ctx context.Context, who caller, in client.Sett
 			if err != nil || call == nil {
 				return nil, err
 			}
+			if v.Has(settlement(in.Call, client.Executed)) || v.Has(settlement(in.Call, client.NotExecuted)) {
+				return nil, settled // by a change before this one, which the mirror cannot have yet
+			}
 			if err := c.accepts(v.State); err != nil {
 				return nil, err
 			}
@@ -77,6 +81,12 @@ func (c *Coordinator) settleCall(ctx context.Context, who caller, in client.Sett
 			return []session.Draft{c.draft(told)}, nil
 		},
 	})
+	if errors.Is(err, settled) {
+		if state, err = c.standing(ctx, in.ID); err != nil {
+			return nil, nil, err
+		}
+		_, err = c.unsettled(state, in)
+	}
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,7 +1,9 @@
 package coordinator_test
 
 import (
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,5 +92,43 @@ func TestSPEC5_9_AnUnknownOutcomeIsSettledOnce(t *testing.T) {
 	}
 	if _, err := d.settleCall(id, "1.1.7", client.Executed); client.CodeOf(err) != client.CodeNoCall {
 		t.Errorf("no such call: %v, want %s", err, client.CodeNoCall)
+	}
+}
+
+// Many people settle one call at once and do not agree: one of them is right, the others
+// are told so, and the session is told once, also where they share records because others
+// write to the session, too.
+func TestSPEC5_9_PeopleWhoDisagreeSettleACallOnce(t *testing.T) {
+	t.Parallel()
+	d := deploy(t, 2, func(s *policy.Settings) { s.Lease = policy.Duration(10 * time.Minute) })
+	const rounds, people = 5, 8
+	for range rounds {
+		id := d.unknown()
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		settled, refused := map[client.Execution]int{}, 0
+		for i := range people {
+			all.Go(func() {
+				d.must(d.api.Call(t.Context(), client.MethodSend, client.SendRequest{Head: head, ID: id, MessageID: fmt.Sprint(i), Content: "hello"}, nil))
+			})
+			all.Go(func() {
+				out, err := d.settleCall(id, "1.1.0", []client.Execution{client.Executed, client.NotExecuted}[i%2])
+				mu.Lock()
+				defer mu.Unlock()
+				switch {
+				case client.CodeOf(err) == client.CodeSettled:
+					refused++
+				case err != nil:
+					t.Errorf("settle: %v", err)
+				default:
+					settled[out.Execution]++
+				}
+			})
+		}
+		all.Wait()
+		d.catchUp()
+		if e, err := d.store.Session(id); err != nil || len(settled) != 1 || refused != people/2 || len(e.State.Pending) != people+1 {
+			t.Errorf("settled as %v, refused %d, %d messages wait (%v); want one outcome, %d refused, %d messages", settled, refused, len(e.State.Pending), err, people/2, people+1)
+		}
 	}
 }
