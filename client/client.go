@@ -77,7 +77,7 @@ func (c *Client) Call(ctx context.Context, method string, in, out any) error {
 	switch {
 	case errors.Is(err, nats.ErrMaxPayload):
 		return &Error{Code: CodeTooLarge, Message: fmt.Sprintf("the %s request has %d bytes, the broker carries %d: put the material into a file of the workspace", method, len(body), c.nc.MaxPayload())}
-	case err != nil && once && !errors.Is(err, nats.ErrNoResponders):
+	case err != nil && once && !unsent(err):
 		return &Error{Code: CodeUnknown, Message: fmt.Sprintf("%s was not answered: %v; it may have been done: %s before you send it again", method, err, look)}
 	case err != nil:
 		return &Error{Code: CodeUnavailable, Message: fmt.Sprintf("no coordinator answered %s: %v; is one running?", method, err)}
@@ -132,16 +132,17 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg, once bool) (*nats.M
 	if once {
 		patience = c.cfg.Timeout
 	}
+	reconnected := time.Now().Add(c.cfg.Try)
 	for {
 		answer, err := c.try(ctx, msg, patience)
 		switch {
 		case err == nil:
 			return answer, nil
-		case ctx.Err() != nil, once && !errors.Is(err, nats.ErrNoResponders):
+		case ctx.Err() != nil, once && !unsent(err):
 			return nil, err
 		case errors.Is(err, context.DeadlineExceeded):
 			continue // the try's
-		case !errors.Is(err, nats.ErrNoResponders):
+		case !unsent(err), !errors.Is(err, nats.ErrNoResponders) && time.Now().After(reconnected):
 			return nil, err
 		}
 		select {
@@ -150,6 +151,12 @@ func (c *Client) request(ctx context.Context, msg *nats.Msg, once bool) (*nats.M
 		case <-time.After(pause):
 		}
 	}
+}
+
+// unsent reports whether a request has reached nobody: there is nobody, or the connection
+// is being made again and nothing is kept for it meanwhile.
+func unsent(err error) bool {
+	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded)
 }
 
 func (c *Client) try(ctx context.Context, msg *nats.Msg, patience time.Duration) (*nats.Msg, error) {

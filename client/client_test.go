@@ -3,6 +3,7 @@ package client_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -196,6 +197,51 @@ func TestASwitchIsNotSentAgain(t *testing.T) {
 		}
 		for len(requests) > 0 {
 			<-requests
+		}
+	}
+}
+
+// gate is a dialer that lets nobody through while it is shut.
+type gate struct {
+	net.Dialer
+	open chan struct{} // receives once for each dial
+}
+
+func (g *gate) Dial(network, address string) (net.Conn, error) {
+	<-g.open
+	return g.Dialer.Dial(network, address)
+}
+
+// While a connection is made again, nothing is kept for it and nothing has been sent: the
+// request waits for it, also one that is sent once.
+func TestRequestWaitsForItsConnection(t *testing.T) {
+	t.Parallel()
+	b := natstest.Start(t)
+	for _, method := range []string{client.MethodInfo, client.MethodPolicySet} {
+		if _, err := b.Conn(t, broker.Coordinator, "coordinator").Subscribe(client.SubjectAPI+method, func(m *nats.Msg) {
+			if err := m.Respond([]byte(`{"v":1,"result":{}}`)); err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		g := &gate{open: make(chan struct{}, 1)}
+		g.open <- struct{}{}
+		nc := b.Conn(t, broker.Client, "client", nats.SetCustomDialer(g), nats.CustomReconnectDelay(func(int) time.Duration { return 0 }))
+		api := client.New(nc, client.Config{Timeout: 20 * time.Second})
+		if err := nc.ForceReconnect(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- api.Call(t.Context(), method, client.SessionRequest{}, nil) }()
+		select {
+		case err := <-ended:
+			t.Errorf("%s ended with %v while there was no connection", method, err)
+		case <-time.After(300 * time.Millisecond): // it waits
+		}
+		close(g.open)
+		if err := <-ended; err != nil {
+			t.Errorf("%s: %v", method, err)
 		}
 	}
 }

@@ -103,8 +103,14 @@ func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopR
 // interruptOpen appends an interrupt of the turn that is open, if one is, and returns
 // that turn.
 func (c *Coordinator) interruptOpen(ctx context.Context, id session.ID, p session.Interrupt) (turn int, streamSeq uint64, err error) {
+	// Without an open turn nothing is written, so no compare-and-set finds a mirror behind:
+	// the view must have all that stood in the log when the interrupt was asked for.
+	tail, err := c.cfg.Log.Tail(ctx, id)
+	if err != nil {
+		return 0, 0, err
+	}
 	var state session.State
-	done, err := c.append(ctx, id, stream.Change{
+	done, err := c.appendAfter(ctx, id, tail, stream.Change{
 		Name: "interrupt", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			state, turn = v.State, 0
