@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -484,4 +485,57 @@ func TestSPEC5_7_OneOutcomeWhateverComesAtOnce(t *testing.T) {
 		}
 	}
 	t.Logf("outcomes: %v", outcomes)
+}
+
+// A grant covers one call and all of it, not what looks like it: a long command that ends
+// otherwise, other text for the same file and the very same call again are asked about on
+// their own, and what was allowed ran as it stood there.
+func TestC3_AGrantCoversOneCallAndAllOfIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, asWorker)
+	w.work("w1", 1)
+	const more = `sandbox_permissions: danger-full-access, justification: please`
+	long := ": " + strings.Repeat("a", 300) + "; echo "
+	steps := []struct {
+		call   string
+		answer session.Outcome
+	}{
+		{`{tool: bash, args: {command: "` + long + `allowed >> ledger", ` + more + `}}`, session.AllowedOnce},
+		{`{tool: bash, args: {command: "` + long + `refused >> ledger", ` + more + `}}`, session.Rejected},
+		{`{tool: bash, args: {command: "` + long + `allowed >> ledger", ` + more + `}}`, session.Rejected},
+		{`{tool: write, args: {path: p, content: allowed, ` + more + `}}`, session.AllowedOnce},
+		{`{tool: write, args: {path: p, content: refused, ` + more + `}}`, session.Rejected},
+	}
+	var script strings.Builder
+	script.WriteString("sessions:\n  root:\n")
+	for _, s := range steps {
+		script.WriteString("    - calls: [" + s.call + "]\n")
+	}
+	script.WriteString("    - text: done\n")
+	id := w.root(script.String(), func(in *client.CreateRequest) { in.Surface = session.SurfaceAny })
+	var asks []string
+	for _, step := range steps {
+		s := w.until(id, fmt.Sprintf("question %d", len(asks)+1), func(s session.State) bool {
+			q := s.Questions()
+			return len(q) == 1 && s.Open.Parked && !slices.Contains(asks, q[0].Ask.ID)
+		})
+		asks = append(asks, s.Questions()[0].Ask.ID)
+		_, err := w.answer(id, s, step.answer, "")
+		w.must(err)
+	}
+	w.idle(id)
+	events := w.open(id).Events()
+	onceEach(t, events)
+	digests := map[string]bool{}
+	for _, q := range payloads[*session.ApprovalAsked](events) {
+		digests[q.Digest] = true
+	}
+	if len(digests) != 4 {
+		t.Errorf("%d questions name %d digests, want one for each way to call", len(asks), len(digests))
+	}
+	for name, want := range map[string]string{"ledger": "allowed\n", "p": "allowed"} {
+		if b, err := os.ReadFile(w.path(name)); err != nil || string(b) != want {
+			t.Errorf("%s has %q (%v), want %q", name, b, err, want)
+		}
+	}
 }

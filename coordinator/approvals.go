@@ -150,7 +150,11 @@ func (c *Coordinator) approval(ctx context.Context, _ caller, in client.Approval
 	}
 	call, err := pick(v.State, in.Ask)
 	if err != nil {
-		return nil, nil, c.noQuestion(v.State, in.Ask, err)
+		s, serr := c.standing(ctx, in.ID)
+		if serr != nil {
+			return nil, nil, serr
+		}
+		return nil, nil, c.noQuestion(s, in.Ask, err)
 	}
 	var out client.ApprovalReply
 	if out.Approval, err = c.question(v.State, call); err != nil {
@@ -370,13 +374,9 @@ func messageOf(ask string) string { return reserved + "answer/" + ask }
 // How long a question has waited is read from its event, whose time is the claim of a
 // worker. A worker that lies about it can only have its own question end unanswered,
 // which it could do anyway. A time that lies ahead counts from when it was seen here.
-func (c *Coordinator) overdue(ctx context.Context, id session.ID, now time.Time, since map[asked]time.Time) error {
-	entry, err := c.cfg.Store.Session(id)
-	if err != nil {
-		return err
-	}
-	d := c.settings()
-	for _, call := range entry.State.Questions() {
+func (c *Coordinator) overdue(ctx context.Context, s session.State, now time.Time, since map[asked]time.Time) error {
+	id, d := s.Header.ID, c.settings()
+	for _, call := range s.Questions() {
 		key := asked{id, call.Ask.ID}
 		first, seen := since[key]
 		if !seen {
@@ -391,7 +391,7 @@ func (c *Coordinator) overdue(ctx context.Context, id session.ID, now time.Time,
 			since[key] = first
 		}
 		late := now.Sub(first) >= time.Duration(d.Approvals.ExpireAfter)
-		if !late && !policy.Stale(entry.State, d, *call.Ask) {
+		if !late && !policy.Stale(s, d, *call.Ask) {
 			continue
 		}
 		if err := c.endQuestion(ctx, id, call.Ask.ID, late); err != nil {
@@ -439,10 +439,7 @@ func (c *Coordinator) endQuestion(ctx context.Context, id session.ID, ask string
 // endStale ends the questions of a session whose policy was just changed, so that
 // their calls are decided anew at once. What it misses is the sweep's.
 func (c *Coordinator) endStale(ctx context.Context, s session.State) {
-	if len(s.Questions()) == 0 {
-		return
-	}
-	if err := c.overdue(ctx, s.Header.ID, c.cfg.Now(), map[asked]time.Time{}); err != nil {
+	if err := c.overdue(ctx, s, c.cfg.Now(), map[asked]time.Time{}); err != nil {
 		c.cfg.Logger.Warn("end the questions about an older policy", slog.String("session", string(s.Header.ID)), slog.Any("error", err))
 	}
 }
@@ -474,14 +471,16 @@ func (c *Coordinator) sweepQuestions(ctx context.Context, partition int, now tim
 	var errs []error
 	open := map[asked]bool{}
 	for _, id := range asking {
-		if err := c.overdue(ctx, id, now, since); err != nil {
+		e, err := c.cfg.Store.Session(id)
+		if err == nil {
+			err = c.overdue(ctx, e.State, now, since)
+		}
+		if err != nil {
 			c.cfg.Logger.Warn("end a question", slog.String("session", string(id)), slog.Any("error", err))
 			errs = append(errs, err)
 		}
-		if e, err := c.cfg.Store.Session(id); err == nil {
-			for _, call := range e.State.Questions() {
-				open[asked{id, call.Ask.ID}] = true
-			}
+		for _, call := range e.State.Questions() {
+			open[asked{id, call.Ask.ID}] = true
 		}
 	}
 	maps.DeleteFunc(since, func(q asked, _ time.Time) bool { return !open[q] })

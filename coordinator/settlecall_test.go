@@ -1,7 +1,7 @@
 package coordinator_test
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -109,7 +109,7 @@ func TestSPEC5_9_PeopleWhoDisagreeSettleACallOnce(t *testing.T) {
 		settled, refused := map[client.Execution]int{}, 0
 		for i := range people {
 			all.Go(func() {
-				d.must(d.api.Call(t.Context(), client.MethodSend, client.SendRequest{Head: head, ID: id, MessageID: fmt.Sprint(i), Content: "hello"}, nil))
+				d.must(d.api.Call(t.Context(), client.MethodSend, client.SendRequest{Head: head, ID: id, MessageID: strconv.Itoa(i), Content: "hello"}, nil))
 			})
 			all.Go(func() {
 				out, err := d.settleCall(id, "1.1.0", []client.Execution{client.Executed, client.NotExecuted}[i%2])
