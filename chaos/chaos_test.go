@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/entail-fleet/entail/chaos"
+	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/verify"
 )
 
@@ -63,13 +65,18 @@ func length(t *testing.T) time.Duration {
 // TestChaosKillsInTheMiddleOfDelegations keeps trees running on a deployment while
 // its workers and its coordinator are killed, heals, lets everything come to its
 // end, and then has the logs and the disk tell: every session ended, one child for
-// each allowed delegating call, nothing done twice, no invariant broken.
+// each allowed delegating call, one answer to each question, nothing done twice or
+// that was refused, no invariant broken.
 func TestChaosKillsInTheMiddleOfDelegations(t *testing.T) {
 	plan := chaos.NewPlan(seed(t), length(t))
 	t.Logf("repeat with: CHAOS_SEED=%d go test -run Chaos ./chaos", plan.Seed)
 	t.Log(plan)
 	f := startFleet(t, buildEntail(t), chaosWorkers)
 	a := connect(t, f.tokenFile)
+	// What is allowed writes where the test's own user may.
+	if err := a.ask(t.Context(), client.MethodConfigSet, client.ConfigSetRequest{Head: head(), Path: "confinement.fullAccessAs", Value: []byte(`"worker"`)}, nil); err != nil {
+		t.Fatal(err)
+	}
 	n := chaos.NewNemesis(plan, []string{"w1", "w2", "w3"}, f.kill)
 
 	faults, heal := context.WithTimeout(t.Context(), length(t))
@@ -82,17 +89,21 @@ func TestChaosKillsInTheMiddleOfDelegations(t *testing.T) {
 		strikes, err = n.Run(faults)
 		return err
 	})
-	var trees atomic.Int64
+	var trees, granted atomic.Int64 // granted is how many ran what they had asked for
 	dir := t.TempDir()
 	for slot := range chaosTrees {
 		r := rand.New(rand.NewPCG(plan.Seed, uint64(slot)))
 		g.Go(func() error {
 			for round := 0; faults.Err() == nil; round++ {
 				work := filepath.Join(dir, fmt.Sprintf("tree-%d-%d", slot, round))
-				if err := oneTree(ctx, a, work, newScript(t, r), n); err != nil {
+				answer := []session.Outcome{session.AllowedOnce, session.Rejected}[(slot+round)%2]
+				ran, err := oneTree(ctx, a, work, newScript(t, r), answer, n)
+				if err != nil {
 					return err
 				}
-				trees.Add(1)
+				if trees.Add(1); ran {
+					granted.Add(1)
+				}
 			}
 			return nil
 		})
@@ -115,22 +126,27 @@ func TestChaosKillsInTheMiddleOfDelegations(t *testing.T) {
 	if int64(v.Done) != trees.Load() {
 		t.Errorf("%d trees were brought to their end, the logs have %d", trees.Load(), v.Done)
 	}
+	if granted.Load() < 1 {
+		t.Error("nothing that was allowed was done")
+	}
+	t.Logf("%d trees ran what they had asked for", granted.Load())
 	checkStrikes(t, strikes)
 }
 
-// oneTree runs one tree to its end and holds the disk to its log.
-func oneTree(ctx context.Context, a api, dir, script string, n *chaos.Nemesis) error {
+// oneTree runs one tree to its end and holds the disk to its log. It reports whether what
+// the tree asked for was done.
+func oneTree(ctx context.Context, a api, dir, script string, answer session.Outcome, n *chaos.Nemesis) (granted bool, err error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
+		return false, err
 	}
-	tr, err := newTree(ctx, a, dir, script, n.Offer)
+	tr, err := newTree(ctx, a, dir, script, answer, n.Offer)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := tr.run(ctx); err != nil {
-		return err
+		return false, err
 	}
-	return tr.checkDisk()
+	return tr.marked["asked"], tr.checkDisk()
 }
 
 // checkStrikes wants a worker killed at each of the moments, and a coordinator.

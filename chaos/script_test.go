@@ -32,14 +32,16 @@ type script struct {
 }
 
 // newScript writes the script of one tree: a root that answers its first turn in
-// words, and in its second one starts children, which start children in turn, down
+// words, and in its second one asks for more than it has and then starts children, which start children in turn, down
 // to the cap. Which are spawns and which forks, one-shot or continuable, waited
 // for or not, and in which order a session works and delegates, is left to the
 // seed. It is JSON, which YAML includes.
 func newScript(t *testing.T, r *rand.Rand) string {
 	t.Helper()
 	s := script{r: r, sessions: map[string][]item{}}
-	s.sessions["root"] = append([]item{{Text: "ready"}}, s.work("root", 0)...)
+	s.sessions["root"] = append([]item{{Text: "ready"}, {Calls: []call{{ID: "asked-mark", Tool: "bash", Args: map[string]any{
+		"command": "sleep 0.2; echo asked >> marks", "sandbox_permissions": "danger-full-access", "justification": "to show that it may",
+	}}}}}, s.work("root", 0)...)
 	text, err := json.Marshal(map[string]any{"sessions": s.sessions})
 	if err != nil {
 		t.Fatal(err)

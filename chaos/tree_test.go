@@ -33,10 +33,13 @@ type tree struct {
 	from     map[session.ID]uint64                    // stream sequence of the last record that was read
 	marks    map[session.CallID]map[session.ID]string // shell calls that have no result yet
 	marked   map[string]bool                          // labels whose shell call succeeded
+	answer   session.Outcome                          // to the root's question
+	answered map[string]bool                          // questions that have it
 }
 
-// newTree starts a root whose first turn answers in words.
-func newTree(ctx context.Context, a api, dir, script string, seen func(chaos.Sighting)) (*tree, error) {
+// newTree starts a root whose first turn answers in words, and whose question gets an
+// answer.
+func newTree(ctx context.Context, a api, dir, script string, answer session.Outcome, seen func(chaos.Sighting)) (*tree, error) {
 	id, err := session.RootID(ulid.Make().String(), 1)
 	if err != nil {
 		return nil, err
@@ -44,9 +47,10 @@ func newTree(ctx context.Context, a api, dir, script string, seen func(chaos.Sig
 	tr := &tree{
 		api: a, id: id, dir: dir, seen: seen, watchers: map[session.ID]*chaos.Watcher{},
 		next: map[session.ID]session.Seq{}, from: map[session.ID]uint64{}, marks: map[session.CallID]map[session.ID]string{}, marked: map[string]bool{},
+		answer: answer, answered: map[string]bool{},
 	}
 	return tr, a.ask(ctx, client.MethodCreate, client.CreateRequest{
-		Head: head(), ID: id, Cwd: dir, Prompt: "get ready",
+		Head: head(), ID: id, Cwd: dir, Prompt: "get ready", Surface: session.SurfaceAny,
 		Model: client.Model{Provider: "scripted", Model: "script", Script: script},
 	}, nil)
 }
@@ -114,7 +118,7 @@ func (tr *tree) until(ctx context.Context, what string, done func([]client.Summa
 			return fmt.Errorf("tree %s, until %s: %w", tr.id, what, err)
 		}
 		for _, s := range out.Sessions {
-			if err := tr.read(ctx, s); err != nil {
+			if err := errors.Join(tr.read(ctx, s), tr.reply(ctx, s)); err != nil {
 				return err
 			}
 		}
@@ -127,6 +131,22 @@ func (tr *tree) until(ctx context.Context, what string, done func([]client.Summa
 			return fmt.Errorf("tree %s, until %s: %w\n%s", tr.id, what, context.Cause(ctx), describe(out.Sessions))
 		}
 	}
+}
+
+// reply answers what a session waits for a person to say.
+func (tr *tree) reply(ctx context.Context, s client.Summary) error {
+	for _, w := range s.WaitsFor {
+		if w.Kind != session.WaitApproval || tr.answered[w.ID] {
+			continue
+		}
+		var out client.AnswerReply
+		in := client.AnswerRequest{Head: head(), ID: s.Header.ID, Ask: w.ID, Outcome: tr.answer}
+		if err := tr.api.ask(ctx, client.MethodAnswer, in, &out); err != nil || out.Outcome != tr.answer {
+			return fmt.Errorf("answer %s of %s with %s: it came to %q: %w", w.ID, s.Header.ID, tr.answer, out.Outcome, err)
+		}
+		tr.answered[w.ID] = true
+	}
+	return nil
 }
 
 func describe(all []client.Summary) string {
@@ -222,6 +242,9 @@ func (tr *tree) checkDisk() error {
 		if times[label] == 0 {
 			errs = append(errs, fmt.Errorf("tree %s: the shell call of %s succeeded in the log and not on the disk", tr.id, label))
 		}
+	}
+	if len(tr.answered) != 1 || times["asked"] > 0 && tr.answer != session.AllowedOnce {
+		errs = append(errs, fmt.Errorf("tree %s: its %d questions were answered with %s, and what was asked for was done %d times", tr.id, len(tr.answered), tr.answer, times["asked"]))
 	}
 	return errors.Join(errs...)
 }
