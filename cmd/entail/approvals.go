@@ -156,8 +156,9 @@ func newApprove(a *app) *cobra.Command {
 		Short: "Allow the call that a session asks about, once",
 		Long: `Allow the call that a session asks about. It runs once, under the mode that it asked
 for, and the grant dies with it. An answer does not count if the policy has changed
-since the question: it is cancelled then, and the call is decided anew. The question
-may be left out where a session has only one; entail approvals ls lists them.`,
+since the question, or the turn is being stopped: it is cancelled then, the command
+fails, and a call that goes on is decided anew. The question may be left out where a
+session has only one; entail approvals ls lists them.`,
 		Example: `  entail approve 00SESSION
   entail approve 00SESSION ask-1.2.0-9 -m "this once"`,
 	})
@@ -199,12 +200,16 @@ func answerCommand(a *app, outcome session.Outcome, cmd *cobra.Command) *cobra.C
 			if err := d.Call(cmd.Context(), client.MethodAnswer, in, &out); err != nil {
 				return err
 			}
-			return a.printer.value(out, func() {
+			err = a.printer.value(out, func() {
 				a.printer.line("%s of %s: %s", out.Ask, in.ID, out.Outcome)
 				if out.Note != "" {
 					a.printer.line("  %s", a.printer.paint(yellow, out.Note))
 				}
 			})
+			if err == nil && out.Outcome != outcome {
+				return &exitError{exit: exitFailed, code: codeFailed, err: fmt.Errorf("the answer came to %s", out.Outcome), quiet: true}
+			}
+			return err
 		})
 	}
 	return cmd
