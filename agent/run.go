@@ -244,7 +244,7 @@ func (d *driver) refused(ctx context.Context, f Facts, c client.Delegation, why 
 	if !ok || call.State != session.CallUndecided {
 		return &session.ConflictError{Session: d.id}
 	}
-	if why.Code != client.CodeDenied {
+	if why.Code != client.CodeDenied && why.Code != client.Code(policy.CodeActivations) {
 		return d.append(ctx, d.exactly(f, "close call", d.epoch, f.notStarted(call, why.Message)))
 	}
 	rec := c.Decision

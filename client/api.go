@@ -361,7 +361,8 @@ type RecordsReply struct {
 	More    bool        `json:"more,omitempty"`
 }
 
-// SendRequest puts a message into a session's inbox.
+// SendRequest puts a message into a session's inbox. The same request again is the same
+// message; another one under its MessageID is refused with CodeIDTaken.
 type SendRequest struct {
 	Head
 	ID        session.ID `json:"id"`
@@ -369,7 +370,9 @@ type SendRequest struct {
 	Content   string     `json:"content"`
 }
 
-// StopRequest interrupts the open turn of a session or cancels the session.
+// StopRequest interrupts the open turn of a session or cancels the session. The same
+// request again is of the turn that it was of; another one under its RequestID is refused
+// with CodeIDTaken.
 type StopRequest struct {
 	Head
 	ID        session.ID `json:"id"`
@@ -526,8 +529,8 @@ type Settled struct {
 }
 
 // SettleRequest says of a call whose result is TOOL_OUTCOME_UNKNOWN whether it was
-// executed. The session is told by a message. A call is settled once: the same again
-// changes nothing.
+// executed. The session is told by a message. A call is settled once: the same again, in
+// the same words, changes nothing.
 type SettleRequest struct {
 	Head
 	ID        session.ID     `json:"id"`

@@ -21,6 +21,8 @@ const (
 	CodeNoQuestion   Code = "QUESTION_NOT_FOUND"
 	CodeAnswered     Code = "ALREADY_ANSWERED"
 	CodeSettled      Code = "ALREADY_SETTLED"
+	// CodeIDTaken is of a request under an id that another request was accepted under.
+	CodeIDTaken Code = "ID_TAKEN"
 	// CodeNotResumable is of a message to a session that takes none from its parent: it
 	// is one-shot, was closed, has ended, or is none.
 	CodeNotResumable Code = "NOT_RESUMABLE"

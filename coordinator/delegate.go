@@ -8,6 +8,7 @@ import (
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
+	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
 )
@@ -147,7 +148,7 @@ func (c *Coordinator) treeRoom(ctx context.Context, id session.ID) error {
 		return err
 	}
 	if most := c.settings().Caps.Tree; size >= most {
-		return &client.Error{Code: client.CodeDenied, Message: fmt.Sprintf("the tree of %s has %d sessions, at most %d are allowed", id.Root(), size, most)}
+		return &client.Error{Code: client.Code(policy.CodeActivations), Message: fmt.Sprintf("the tree of %s has %d sessions, at most %d are allowed", id.Root(), size, most)}
 	}
 	return nil
 }

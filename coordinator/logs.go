@@ -117,21 +117,22 @@ func (c *Coordinator) send(ctx context.Context, who caller, in client.SendReques
 	if err := errors.Join(checkMessage("messageId", in.MessageID), delegation.CheckPrompt(in.Content)); err != nil {
 		return nil, nil, err
 	}
+	message := session.UserMessage{
+		ID: in.MessageID, Role: "user", Content: in.Content, By: &who.party,
+		Source: session.MessageSource{Kind: session.FromUser},
+	}
 	var state session.State
-	done, err := c.append(ctx, in.ID, stream.Change{
+	done, err := c.appendAccepted(ctx, in.ID, 0, stream.Change{
 		Name: "send", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			state = v.State
-			if v.Has(in.MessageID) {
-				return nil, nil
+			if was, err := c.accepted(ctx, v, message.ID); was != nil || err != nil {
+				return nil, sameRequest(v, was, &message, err)
 			}
 			if err := c.accepts(v.State); err != nil {
 				return nil, err
 			}
-			return []session.Draft{c.draft(&session.UserMessage{
-				ID: in.MessageID, Role: "user", Content: in.Content, By: &who.party,
-				Source: session.MessageSource{Kind: session.FromUser},
-			})}, nil
+			return []session.Draft{c.draft(&message)}, nil
 		},
 	})
 	if err != nil {
@@ -148,7 +149,7 @@ func (c *Coordinator) accepts(s session.State) error {
 	case s.Ended != nil:
 		return &client.Error{Code: client.CodeEnded, Session: s.Header.ID, Message: fmt.Sprintf("session %s has ended (%s): fork it to go on", s.Header.ID, s.Ended.Outcome)}
 	case s.Stop != nil:
-		return &client.Error{Code: client.CodeEnded, Session: s.Header.ID, Message: fmt.Sprintf("session %s is being cancelled", s.Header.ID)}
+		return draining(s.Header.ID)
 	case len(s.Pending) >= most:
 		return &client.Error{Code: client.CodeInboxFull, Session: s.Header.ID, Message: fmt.Sprintf("session %s has %d unread messages, at most %d fit: wait until it has read some", s.Header.ID, len(s.Pending), most)}
 	}

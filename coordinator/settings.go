@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,13 @@ func (c *Coordinator) configSet(ctx context.Context, who caller, in client.Confi
 		next, err := edit(value, in.Path, in.Value)
 		if err != nil {
 			return nil, nil, err
+		}
+		if revision > 0 && unchanged(value, next) { // asked for twice, it is one change
+			stragglers, err := c.confirm(ctx, revision)
+			if err != nil {
+				return nil, nil, err
+			}
+			return &client.ConfigReply{Revision: revision, Settings: next, Stragglers: stragglers}, nil, nil
 		}
 		next.By, next.At = &who.party, c.now()
 		stored, err := next.Encode()
@@ -131,6 +139,13 @@ func edit(stored []byte, path string, value json.RawMessage) (policy.Settings, e
 		return policy.Settings{}, invalid("set %q to %s: %v; `entail config get` shows what is there", path, value, err)
 	}
 	return s, nil
+}
+
+// unchanged reports whether settings say what is stored, whoever stored it.
+func unchanged(stored []byte, next policy.Settings) bool {
+	was, err := policy.ParseSettings(stored)
+	was.By, was.At, next.By, next.At = nil, 0, nil, 0
+	return err == nil && reflect.DeepEqual(was, next)
 }
 
 // settingsTree is the JSON of stored settings with what they leave to the defaults.

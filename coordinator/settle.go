@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/delegation"
@@ -61,21 +62,27 @@ func (c *Coordinator) settle(ctx context.Context, id session.ID) (uint64, error)
 }
 
 // endsAfter reads the ends of a child's own turns after one, with the last text
-// of each.
+// of each, and whether a call of it was denied: what other turns said and were
+// refused is not this one's outcome.
 func (c *Coordinator) endsAfter(child session.State, turn int) ([]delegation.Settled, error) {
 	var ends []delegation.Settled
 	var closing string
+	denied := false
 	err := c.cfg.Store.Events(child.Header.ID, child.Header.FirstLiveSeq, child.Next, func(e session.Event) error {
 		switch p := e.Payload.(type) {
 		case *session.TurnStart:
-			closing = ""
+			closing, denied = "", false
+		case *session.ToolDecision:
+			denied = denied || p.Verdict == session.Deny
+		case *session.ToolResult:
+			denied = denied || p.Denied
 		case *session.AssistantMessage:
 			if p.Content != "" {
 				closing = p.Content
 			}
 		case *session.TurnEnd:
 			if p.Turn > turn {
-				ends = append(ends, delegation.Settled{Turn: p.Turn, Seq: e.Seq, Reason: p.Reason, Denials: child.Denials > 0, Closing: closing})
+				ends = append(ends, delegation.Settled{Turn: p.Turn, Seq: e.Seq, Reason: p.Reason, Denials: denied, Closing: closing})
 			}
 		}
 		return nil
@@ -101,7 +108,8 @@ func (c *Coordinator) interrupt(ctx context.Context, who caller, in client.StopR
 }
 
 // interruptOpen appends an interrupt of the turn that is open, if one is, and returns
-// that turn.
+// that turn. The same interrupt again is of the turn that it was of, also when another
+// one is open by now.
 func (c *Coordinator) interruptOpen(ctx context.Context, id session.ID, p session.Interrupt) (turn int, streamSeq uint64, err error) {
 	// Without an open turn nothing is written, so no compare-and-set finds a mirror behind:
 	// the view must have all that stood in the log when the interrupt was asked for.
@@ -110,17 +118,21 @@ func (c *Coordinator) interruptOpen(ctx context.Context, id session.ID, p sessio
 		return 0, 0, err
 	}
 	var state session.State
-	done, err := c.appendAfter(ctx, id, tail, stream.Change{
+	done, err := c.appendAccepted(ctx, id, tail, stream.Change{
 		Name: "interrupt", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			state, turn = v.State, 0
+			was, err := c.accepted(ctx, v, p.ID)
+			if was != nil || err != nil {
+				if had, ok := was.(*session.Interrupt); ok {
+					turn, p.Turn = had.Turn, had.Turn
+				}
+				return nil, sameRequest(v, was, &p, err)
+			}
 			if v.State.Open == nil {
 				return nil, nil
 			}
 			turn = v.State.Turn
-			if v.Has(p.ID) {
-				return nil, nil
-			}
 			p.Turn = turn
 			return []session.Draft{c.draft(&p)}, nil
 		},
@@ -155,11 +167,14 @@ func (c *Coordinator) cancel(ctx context.Context, who caller, in client.StopRequ
 // until the tree has ended.
 func (c *Coordinator) cancelTree(ctx context.Context, id session.ID, cancel session.Cancel) (uint64, error) {
 	var state session.State
-	done, err := c.append(ctx, id, stream.Change{
+	done, err := c.appendAccepted(ctx, id, 0, stream.Change{
 		Name: "cancel", Class: session.ClassInbox,
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			state = v.State
-			if v.State.Ended != nil || v.State.Stop != nil || v.Has(cancel.ID) {
+			if was, err := c.accepted(ctx, v, cancel.ID); was != nil || err != nil {
+				return nil, sameRequest(v, was, &cancel, err)
+			}
+			if v.State.Ended != nil || v.State.Stop != nil {
 				return nil, nil
 			}
 			return []session.Draft{c.draft(&cancel)}, nil
@@ -187,11 +202,13 @@ func (c *Coordinator) cancelBelow(ctx context.Context, s session.State, id strin
 	return last, errors.Join(errs...)
 }
 
-// childCancel derives the id under which a cancel goes down to one child.
+// childCancel derives the id under which a cancel goes down to one child. It is one of
+// the coordinators' own, so that no requester can take its place.
 func childCancel(id string, child session.ID) string {
-	const most = session.MaxName - 128
+	const own, most = reserved + "cancel/", session.MaxName - 128
+	id = strings.TrimPrefix(id, own)
 	if len(id) > most {
 		id = id[:most]
 	}
-	return id + "/" + string(child)
+	return own + id + "/" + string(child)
 }

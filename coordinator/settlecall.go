@@ -117,7 +117,7 @@ func (c *Coordinator) checkSettle(in client.SettleRequest) error {
 }
 
 // unsettled finds a call whose outcome is unknown and that nobody has settled; it is nil
-// if it was settled just so.
+// if it was settled just so, in the same words: others would be lost.
 func (c *Coordinator) unsettled(s session.State, in client.SettleRequest) (*session.ToolCall, error) {
 	reply, err := c.explainCall(s, in.Call)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *Coordinator) unsettled(s session.State, in client.SettleRequest) (*sess
 		return refuse(client.CodePrecondition, "has no result yet: there is nothing to settle")
 	case reply.Result.Code != session.CodeToolOutcomeUnknown:
 		return refuse(client.CodePrecondition, "has a known outcome: only one that ended with %s is settled", session.CodeToolOutcomeUnknown)
-	case had != nil && had.Execution == in.Execution:
+	case had != nil && had.Execution == in.Execution && had.Text == settlementText(reply.Call, in.Execution, in.Message):
 		return nil, nil
 	case had != nil:
 		return refuse(client.CodeSettled, "was settled as %s%s: `entail explain %s %s` shows it; say more with `entail send`",

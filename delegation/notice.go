@@ -12,7 +12,7 @@ type Settled struct {
 	Turn    int
 	Seq     session.Seq // of its turn/end
 	Reason  session.EndReason
-	Denials bool   // a call of the session was refused so far
+	Denials bool   // a call of the turn was refused
 	Closing string // the turn's last assistant text
 }
 
@@ -34,7 +34,7 @@ func Notices(parent session.State, child session.State, ends []Settled) []sessio
 		outcome := e.outcome()
 		out = append(out, &session.UserMessage{
 			ID: session.NoticeID(child.Header.ID, e.Turn, e.Seq), Role: "user",
-			Content: noticeText(child.Header, outcome, e), By: by,
+			Content: noticeText(child.Header, e), By: by,
 			Source: session.MessageSource{
 				Kind: session.FromSettled, Form: "notice", SenderSessionID: child.Header.ID,
 				Summary: string(outcome), Turn: e.Turn, Seq: e.Seq, Outcome: string(outcome),
@@ -90,21 +90,43 @@ func clip(s string, most int) string {
 	return strings.ToValidUTF8(s[:most], "") + " [cut]"
 }
 
+// words say how a child's turn went, to its parent.
+func (e Settled) words() string {
+	switch e.outcome() {
+	case session.OutcomeCompleted:
+		return "has finished"
+	case session.OutcomeDenials:
+		if e.Reason.Kind == session.EndBlocked {
+			return "was stopped by refusals"
+		}
+		return "has finished, and some of its calls were refused"
+	case session.OutcomeInterrupted, session.OutcomeCancelled:
+		return "was stopped"
+	case session.OutcomeOutOfRoom:
+		return "ran out of room"
+	case session.OutcomeRefused:
+		return "declined"
+	case session.OutcomeFailed, session.OutcomeBudget:
+	}
+	return "failed"
+}
+
 // noticeText is what the parent is told. The message of a turn whose disposal failed
 // is withheld: nobody knows what goes on with what it speaks of.
-func noticeText(h session.Header, o session.EndOutcome, e Settled) string {
+func noticeText(h session.Header, e Settled) string {
 	closing, why := strings.TrimSpace(e.Closing), ""
 	if e.Reason.Message != "" {
 		why = " (" + clip(e.Reason.Message, maxReason) + ")"
 	}
+	told := fmt.Sprintf("Subagent %q (%s) %s%s.", h.Label, h.ID, e.words(), why)
 	if e.Reason.By == session.ByDisposal {
-		return fmt.Sprintf("Subagent %q (%s) is idle: %s%s. What it said at the end is withheld.", h.Label, h.ID, o, why)
+		return told + " What it said at the end is withheld."
 	}
 	if len(closing) > maxClosing {
 		closing = strings.ToValidUTF8(closing[:maxClosing], "") + "\n[cut; the rest is in the log of " + string(h.ID) + "]"
 	}
 	if closing == "" {
-		return fmt.Sprintf("Subagent %q (%s) is idle: %s%s. It said nothing at the end.", h.Label, h.ID, o, why)
+		return told + " It said nothing at the end."
 	}
-	return fmt.Sprintf("Subagent %q (%s) is idle: %s%s. Its last message:\n%s", h.Label, h.ID, o, why, closing)
+	return told + " Its last message:\n" + closing
 }

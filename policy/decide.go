@@ -231,7 +231,7 @@ func (r ruling) delegate(s *session.State, d *Deployment, tools []string) Decisi
 		return r.deny(session.StageDepth, "", fmt.Sprintf("a child would have depth %d, at most %d is allowed here", depth, caps.Depth))
 	}
 	if len(s.Children) >= caps.Live {
-		full := r.deny(session.StageDepth, "", fmt.Sprintf("%d children hold a slot, at most %d may: wait for one to end or close it", len(s.Children), caps.Live))
+		full := r.deny(session.StageDepth, string(CodeActivations), fmt.Sprintf("%d children hold a slot, at most %d may: wait for one to end or cancel it", len(s.Children), caps.Live))
 		full.record.Final = false
 		return full
 	}

@@ -20,6 +20,7 @@ const (
 	CodeWider         Code = "WIDER_THAN_PARENT"
 	CodeUnderAuto     Code = "NARROWING_UNDER_AUTO"
 	CodeArguments     Code = "INVALID_ARGUMENTS"
+	CodeActivations   Code = "ACTIVATION_LIMIT_REACHED"
 )
 
 // RefusalError says why a wish was refused. Nothing was written.

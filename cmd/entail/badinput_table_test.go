@@ -182,6 +182,7 @@ func (w *badWorld) inputs() map[string][]wrong {
 		"PROMPT": prompts(), "MESSAGE": prompts(),
 		"QUESTION": append(each([]string{"a\x01b", strings.Repeat("x", 257)}, "give 1 to 256 bytes without control characters"),
 			wrong{value: "ask-9.9.9-9", exit: exitFailed, says: []string{`"ask-9.9.9-9"`, "never asked", "`entail approvals ls`"}}),
+		"--id": append(each([]string{"", "a\x01b", strings.Repeat("x", 257)}, "give 1 to 256 bytes without control characters"), bad("entail/x", "the coordinators' own", "give another")),
 		"PATH": each([]string{"nothing", "defaults.nothing", "caps.depth.x", "", "..", "a\x01b", strings.Repeat("x", 64<<10)}, "unknown setting", "`entail config get` lists"),
 		"VALUE": {
 			bad("many", `"caps.depth" to "many"`, "`entail config get`"), bad(`"2"`, `"caps.depth" to "2"`, "`entail config get`"), bad("-1", `"caps.depth" to -1`, "at least 0"),

@@ -98,12 +98,18 @@ they died.`,
 }
 
 func newSend(a *app) *cobra.Command {
-	return &cobra.Command{
+	var key func() string
+	cmd := &cobra.Command{
 		Use:   "send SESSION MESSAGE",
 		Short: "Send a message to a session",
 		Long: `Put a message into a session's inbox. It is durable when the command returns; the
-session takes it at its next step, or starts a turn for it.`,
+session takes it at its next step, or starts a turn for it. A child that is idle goes on
+with its next turn.
+
+With --id the message has that id: sent again it is the same message, so a script may
+repeat the command until it succeeds. Another message under the id is refused.`,
 		Example: `  entail send 00SESSION "and now the tests"
+  entail send 00SESSION --id build-17 "the build is done"
   entail send 00SESSION - < notes.txt`,
 		Args: arguments(2, 64),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -116,13 +122,27 @@ session takes it at its next step, or starts a turn for it.`,
 				return err
 			}
 			return a.with(func(d *deployment) error {
-				in := client.SendRequest{Head: d.head, ID: id, MessageID: requestID(), Content: text}
+				in := client.SendRequest{Head: d.head, ID: id, MessageID: key(), Content: text}
 				if err := d.Call(cmd.Context(), client.MethodSend, in, nil); err != nil {
 					return err
 				}
 				return a.printer.value(map[string]string{"messageId": in.MessageID}, func() { a.printer.line("sent") })
 			})
 		},
+	}
+	key = keyFlag(cmd)
+	return cmd
+}
+
+// keyFlag adds the flag for the id under which a request is accepted, and returns what
+// gives it: a new one if none is given. An empty one is given, and refused.
+func keyFlag(cmd *cobra.Command) func() string {
+	given := cmd.Flags().String("id", "", "id of the request, of your own making; the same again is done once (default: a new one)")
+	return func() string {
+		if cmd.Flags().Changed("id") {
+			return *given
+		}
+		return requestID()
 	}
 }
 
@@ -131,8 +151,11 @@ func newInterrupt(a *app) *cobra.Command {
 		Use:   "interrupt SESSION",
 		Short: "Stop the open turn of a session",
 		Long: `Stop the open turn of a session. Its inbox is kept, its children go on, and the
-session can be continued with a message. Without an open turn nothing happens.`,
-		Example: `  entail interrupt 00SESSION --reason "wrong branch"`,
+session can be continued with a message; messages that it has not read start its next
+turn. Without an open turn nothing happens. With --id, the same interrupt again is of the
+turn that it was of.`,
+		Example: `  entail interrupt 00SESSION --reason "wrong branch"
+  entail interrupt 00SESSION --id stop-17`,
 	})
 }
 
@@ -141,8 +164,10 @@ func newCancel(a *app) *cobra.Command {
 		Use:   "cancel SESSION",
 		Short: "End a session and everything it started",
 		Long: `End a session and all its descendants for good. Pending messages are cancelled;
-the logs stay and can be read and forked.`,
-		Example: `  entail cancel 00SESSION --reason "no longer needed"`,
+the logs stay and can be read and forked. From then on nothing starts, nothing is sent
+and nothing is reported in that tree; children end before the sessions that started them.`,
+		Example: `  entail cancel 00SESSION --reason "no longer needed"
+  entail cancel 00SESSION --id cancel-17`,
 	})
 }
 
@@ -151,13 +176,14 @@ func stopCommand(a *app, method string, cmd *cobra.Command) *cobra.Command {
 	var reason string
 	cmd.Args = arguments(1, 1)
 	cmd.Flags().StringVar(&reason, "reason", "", "why; stands in the log")
+	key := keyFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, err := sessionID(args[0])
 		if err != nil {
 			return err
 		}
 		return a.with(func(d *deployment) error {
-			out, err := d.stop(cmd.Context(), method, id, reason)
+			out, err := d.stop(cmd.Context(), method, id, key(), reason)
 			if err != nil {
 				return err
 			}
@@ -173,8 +199,8 @@ func stopCommand(a *app, method string, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-func (d *deployment) stop(ctx context.Context, method string, id session.ID, reason string) (client.StopReply, error) {
+func (d *deployment) stop(ctx context.Context, method string, id session.ID, key, reason string) (client.StopReply, error) {
 	var out client.StopReply
-	err := d.Call(ctx, method, client.StopRequest{Head: d.head, ID: id, RequestID: requestID(), Reason: reason}, &out)
+	err := d.Call(ctx, method, client.StopRequest{Head: d.head, ID: id, RequestID: key, Reason: reason}, &out)
 	return out, err
 }
