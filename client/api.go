@@ -418,9 +418,11 @@ type ApprovalsRequest struct {
 }
 
 // ApprovalsReply holds questions. More says that sessions behind the last one ask, too.
+// Lost says which partitions are stopped: of their questions none can be answered.
 type ApprovalsReply struct {
 	Approvals []Approval `json:"approvals"`
 	More      bool       `json:"more,omitempty"`
+	Lost      []string   `json:"lost,omitempty"`
 }
 
 // ApprovalRequest names a question. Without Ask it is the session's only one.

@@ -40,9 +40,15 @@ func (c *Coordinator) approvals(ctx context.Context, _ caller, in client.Approva
 		return nil, nil, err
 	}
 	out := client.ApprovalsReply{Approvals: []client.Approval{}}
+	lost := map[int]bool{}
+	for p := range c.cfg.Partitions {
+		if why := c.lost(ctx, p); why != nil {
+			lost[p], out.Lost = true, append(out.Lost, why.Error())
+		}
+	}
 	size := 0
 	for _, id := range ids {
-		if id <= in.AfterID {
+		if id <= in.AfterID || lost[id.Partition()] {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
@@ -97,7 +103,7 @@ func (c *Coordinator) asking(root session.ID) ([]session.ID, error) {
 // questions are those of one session that wait.
 func (c *Coordinator) questions(id session.ID) ([]client.Approval, error) {
 	entry, err := c.cfg.Store.Session(id)
-	if err != nil {
+	if err != nil || entry.Err() != nil { // one that is stopped since takes no answer
 		return nil, err
 	}
 	var out []client.Approval

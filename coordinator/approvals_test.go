@@ -9,8 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/entail-fleet/entail/agent"
 	"github.com/entail-fleet/entail/broker"
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/damage"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -108,6 +110,72 @@ func TestQuestionsAreListedUntilTheyAreAnswered(t *testing.T) {
 	if left := d.approvals().Approvals; len(left) != 2 {
 		t.Errorf("%d questions are left, want 2", len(left))
 	}
+}
+
+// Where a partition has lost records, the questions of the others are listed all the
+// same, and the answer says what is missing.
+func TestQuestionsAreListedBesideALoss(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.startBroker()
+	s.coordinate(s.mirror())
+	for _, id := range []session.ID{s.quiet, s.other} {
+		s.asks(id)
+	}
+	s.caughtUp()
+	list := func() (out client.ApprovalsReply) {
+		s.must(s.api.Call(t.Context(), client.MethodApprovals, client.ApprovalsRequest{Head: head}, &out))
+		return out
+	}
+	if out := list(); len(out.Approvals) != 2 || len(out.Lost) != 0 {
+		t.Fatalf("before the loss: %+v", out)
+	}
+	s.stop()
+	s.must(s.broker.Close())
+	s.flip(s.dir, quietLast(s), damage.Body, true) // the last of the stream, too
+	s.startBroker()
+	s.coordinate(s.mirror())
+	out := list()
+	if len(out.Approvals) != 1 || out.Approvals[0].Session != s.other || len(out.Lost) != 1 || !strings.Contains(out.Lost[0], "partition 0") {
+		t.Errorf("after the loss: %+v", out)
+	}
+	in := client.AnswerRequest{Head: head, ID: s.quiet, Ask: "q", Outcome: session.AllowedOnce}
+	if err := s.api.Call(t.Context(), client.MethodAnswer, in, nil); client.CodeOf(err) != client.CodeLoss {
+		t.Errorf("an answer in the lost partition: %v, want %s", err, client.CodeLoss)
+	}
+	in.ID = s.other
+	s.must(s.api.Call(t.Context(), client.MethodAnswer, in, nil))
+}
+
+// asks has a worker ask about a session's only call.
+func (s *site) asks(id session.ID) {
+	s.t.Helper()
+	r, err := agent.OpenReplica(s.t.Context(), s.log, id, "", nil)
+	s.must(err)
+	stored, revision, err := s.log.Settings().Load(s.t.Context())
+	s.must(err)
+	dep, err := policy.NewDeployment(stored, revision)
+	s.must(err)
+	_, err = s.log.Append(s.t.Context(), r, id, stream.Change{
+		Name: "ask", Class: session.ClassTurn,
+		Epoch: func(v session.View) uint64 { return v.State.Epoch + 1 },
+		Drafts: func(v session.View) (out []session.Draft, err error) {
+			basis := policy.EffectiveOf(v.State.Knobs, dep).Basis
+			for _, p := range []session.Payload{
+				&session.Claim{Epoch: v.State.Epoch + 1, Worker: "w1", Incarnation: "i1", Cause: session.CauseStart},
+				&session.TurnStart{Turn: 1}, &session.StepStart{Turn: 1, Step: 1},
+				&session.AssistantMessage{Turn: 1, Step: 1, Calls: []int{0}},
+				&session.ToolCall{Turn: 1, Step: 1, CallID: "1.1.0", Name: "bash", Arguments: "{}"},
+				&session.ToolDecision{CallID: "1.1.0", Verdict: session.AskPerson, Mode: session.ReadOnly, Basis: basis, By: session.StageApproval, Revision: 1},
+				&session.ApprovalAsked{ID: "q", CallID: "1.1.0", ToolName: "bash", Mode: session.WorkspaceWrite, Basis: basis, Reason: "r"},
+				&session.TurnPark{Turn: 1, WaitsFor: []session.Wait{{Kind: session.WaitApproval, ID: "q"}}},
+			} {
+				out = append(out, session.Draft{Time: time.Now().UnixMilli(), Payload: p})
+			}
+			return out, nil
+		},
+	})
+	s.must(err)
 }
 
 // A question has exactly one answer, whoever answers at once (SPEC 5.7).

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -54,19 +56,7 @@ session, the question, the mode that is asked for, what the call is, and until w
 			}
 			return a.with(func(d *deployment) error {
 				in.Head = d.head
-				var out client.ApprovalsReply
-				if err := d.Call(cmd.Context(), client.MethodApprovals, in, &out); err != nil {
-					return err
-				}
-				for _, q := range out.Approvals {
-					if err := a.printer.value(q, func() { a.question(q) }); err != nil {
-						return err
-					}
-				}
-				if out.More {
-					a.printer.warn("there are more: --after %s lists those that follow", out.Approvals[len(out.Approvals)-1].Session)
-				}
-				return nil
+				return a.questions(cmd.Context(), d, in)
 			})
 		},
 	}
@@ -75,6 +65,35 @@ session, the question, the mode that is asked for, what the call is, and until w
 	flags.StringVar(&after, "after", "", "only questions of sessions after this one, for the next page")
 	flags.IntVar(&limit, "limit", 0, "how many at most; default 1000")
 	return cmd
+}
+
+// questions writes as many questions as are asked for, page by page.
+func (a *app) questions(ctx context.Context, d *deployment, in client.ApprovalsRequest) error {
+	for left, first := cmp.Or(in.Limit, 1000), true; ; first = false {
+		in.Limit = left
+		var out client.ApprovalsReply
+		if err := d.Call(ctx, client.MethodApprovals, in, &out); err != nil {
+			return err
+		}
+		for _, why := range out.Lost {
+			if first {
+				a.printer.warn("%s", why)
+			}
+		}
+		for _, q := range out.Approvals {
+			if err := a.printer.value(q, func() { a.question(q) }); err != nil {
+				return err
+			}
+		}
+		if !out.More {
+			return nil
+		}
+		in.AfterID = out.Approvals[len(out.Approvals)-1].Session
+		if left -= len(out.Approvals); left <= 0 {
+			a.printer.warn("there are more: --after %s lists those that follow", in.AfterID)
+			return nil
+		}
+	}
 }
 
 // question writes a question on two lines.
