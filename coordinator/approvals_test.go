@@ -372,3 +372,27 @@ func TestSPEC5_7_QuestionsExpireOnce(t *testing.T) {
 		t.Errorf("a late answer: %v", err)
 	}
 }
+
+// A worker whose clock is ahead cannot make its question wait for longer than the
+// deployment says: it counts from when a coordinator first saw it.
+func TestSPEC5_7_AClockAheadKeepsNoQuestion(t *testing.T) {
+	t.Parallel()
+	const wait = 2 * time.Second
+	d := deploy(t, 1, func(s *policy.Settings) {
+		s.Lease, s.Approvals.ExpireAfter = policy.Duration(500*time.Millisecond), policy.Duration(wait)
+	})
+	d.ahead = time.Hour
+	began := time.Now()
+	id := d.asks()
+	eventually(t, "the question expires", func() bool {
+		e, err := d.store.Session(id)
+		d.must(err)
+		return len(e.State.Questions()) == 0
+	})
+	if took := time.Since(began); took < wait {
+		t.Errorf("it expired after %v, it had %v", took, wait)
+	}
+	if _, err := d.answer(id, session.AllowedOnce); client.CodeOf(err) != client.CodeAnswered || !strings.Contains(err.Error(), string(session.Unavailable)) {
+		t.Errorf("a late answer: %v", err)
+	}
+}

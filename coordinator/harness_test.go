@@ -40,7 +40,8 @@ type deployment struct {
 	stores []*sessionstore.Store
 	api    *client.Client
 	worker *client.Client
-	log    *stream.Log // the worker's
+	log    *stream.Log   // the worker's
+	ahead  time.Duration // of the worker's clock
 }
 
 // deploy starts a deployment with n coordinators.
@@ -196,7 +197,7 @@ func (d *deployment) turn(id session.ID, events func(session.State) []session.Pa
 		Drafts: func(v session.View) ([]session.Draft, error) {
 			var out []session.Draft
 			for _, p := range events(v.State) {
-				out = append(out, session.Draft{Time: time.Now().UnixMilli(), Payload: p})
+				out = append(out, session.Draft{Time: time.Now().Add(d.ahead).UnixMilli(), Payload: p})
 			}
 			return out, nil
 		},
