@@ -36,11 +36,17 @@ type running struct {
 // up starts `entail up` and waits until it is ready.
 func up(t *testing.T, flags ...string) *running {
 	t.Helper()
+	return upIn(t, filepath.Join(t.TempDir(), "data"), flags...)
+}
+
+// upIn starts a server in a directory, which another one may have had before it.
+func upIn(t *testing.T, dir string, flags ...string) *running {
+	t.Helper()
 	binary, err := exec.LookPath("entail")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{dir: filepath.Join(t.TempDir(), "data"), pids: map[string]int{}}
+	r := &running{dir: dir, pids: map[string]int{}}
 	args := append([]string{"up", "-o", "json", "--dir", r.dir, "--lease", "1s", "--log-level", "ERROR"}, flags...)
 	r.cmd = exec.CommandContext(t.Context(), binary, args...)
 	r.cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+modelKey)
