@@ -188,6 +188,8 @@ func ask(t *testing.T, s *sessionstore.Store, raws []session.Raw) answers {
 	say("runnable", run, err)
 	owing, err := s.Owing(0)
 	say("owing", owing, err)
+	asking, err := s.Asking(0)
+	say("asking", asking, err)
 	ids := map[session.ID]bool{}
 	for _, raw := range raws {
 		if _, err := session.ParseID(string(raw.Address.Space())); err == nil {

@@ -27,7 +27,7 @@ func TestI9_MirrorHoldsWhatAFoldFromZeroSays(t *testing.T) {
 		defer s.Close()
 
 		want := sessiontest.Replay(log.Records)
-		var runnable []session.ID
+		var runnable, asking []session.ID
 		for _, id := range log.Sessions {
 			e, err := s.Session(id)
 			if err != nil {
@@ -46,8 +46,15 @@ func TestI9_MirrorHoldsWhatAFoldFromZeroSays(t *testing.T) {
 			if log.States[id].Runnable() {
 				runnable = append(runnable, id)
 			}
+			if len(log.States[id].Questions()) > 0 {
+				asking = append(asking, id)
+			}
 		}
 		slices.Sort(runnable)
+		slices.Sort(asking)
+		if got, err := s.Asking(0); err != nil || !slices.Equal(got, asking) {
+			t.Fatalf("Asking = %v, %v, want %v", got, err, asking)
+		}
 		if got, err := s.Runnable(0); err != nil || !slices.Equal(got, runnable) {
 			t.Fatalf("Runnable = %v, %v, want %v", got, err, runnable)
 		}

@@ -80,7 +80,7 @@ func apply(t testing.TB, s *sessionstore.Store, raws []session.Raw) {
 // the tape folded.
 func agree(t *testing.T, s *sessionstore.Store, tp *tape) {
 	t.Helper()
-	var runnable []session.ID
+	var runnable, asking []session.ID
 	for _, id := range tp.ids {
 		v, err := s.View(t.Context(), id, uint64(len(tp.raws)))
 		if err != nil {
@@ -95,12 +95,19 @@ func agree(t *testing.T, s *sessionstore.Store, tp *tape) {
 		if tp.states[id].Runnable() {
 			runnable = append(runnable, id)
 		}
+		if len(tp.states[id].Questions()) > 0 {
+			asking = append(asking, id)
+		}
 		if want := spaceOf(tp, id); v.Tail != lastOf(want) {
 			t.Errorf("tail of %s = %d, want %d", id, v.Tail, lastOf(want))
 		}
 		if diff := cmp.Diff(recordsOf(tp, id), records(t, s, id), equateEmpty); diff != "" {
 			t.Errorf("records of %s (-written +mirror):\n%s", id, diff)
 		}
+	}
+	slices.Sort(asking)
+	if got, err := s.Asking(0); err != nil || !slices.Equal(got, asking) {
+		t.Errorf("Asking = %v, %v, want %v", got, err, asking)
 	}
 	got, err := s.Runnable(0)
 	if err != nil {

@@ -450,6 +450,7 @@ func same(t *testing.T, dir string, old, fresh *sessionstore.Store) {
 	for what, list := range map[string]func(*sessionstore.Store) ([]session.ID, error){
 		"runnable": func(s *sessionstore.Store) ([]session.ID, error) { return s.Runnable(0) },
 		"owing":    func(s *sessionstore.Store) ([]session.ID, error) { return s.Owing(0) },
+		"asking":   func(s *sessionstore.Store) ([]session.ID, error) { return s.Asking(0) },
 	} {
 		x, err := list(old)
 		must(t, err)
