@@ -66,39 +66,57 @@ func (in *intake) close() error {
 
 func (in *intake) run() {
 	defer close(in.ended)
-	for t := range in.queue {
-		records, waiting := in.gathered(t)
-		if in.err != nil {
-			continue // what follows a gap must not be applied
+	for t, more := <-in.queue; more; {
+		records, waiting := t.records, t.waits(nil)
+		// Only what follows is joined: a feed may give again what it gave before.
+		for t, more = in.next(len(records) < mostAtOnce); more && follows(records, t.records); {
+			records, waiting = append(records, t.records...), t.waits(waiting)
+			t, more = in.next(len(records) < mostAtOnce)
 		}
-		if in.err = in.apply(records); in.err != nil {
-			close(in.failed)
-			continue
-		}
-		for _, applied := range waiting {
-			close(applied)
+		in.give(records, waiting)
+		if more && t.records == nil { // nothing had gathered
+			t, more = <-in.queue
 		}
 	}
 }
 
-// gathered joins to some records what was taken after them by now.
-func (in *intake) gathered(t taken) (records []session.Decoded, waiting []chan struct{}) {
-	for {
-		records = append(records, t.records...)
-		if t.applied != nil {
-			waiting = append(waiting, t.applied)
-		}
-		if len(records) >= mostAtOnce {
-			return records, waiting
-		}
-		var more bool
-		select {
-		case t, more = <-in.queue:
-			if !more {
-				return records, waiting
-			}
-		default:
-			return records, waiting
-		}
+// next is what was taken by now, with no records if that is nothing or is not wanted. It
+// reports false once nothing will be.
+func (in *intake) next(wanted bool) (t taken, more bool) {
+	if !wanted {
+		return taken{}, true
+	}
+	select {
+	case t, more = <-in.queue:
+		return t, more
+	default:
+		return taken{}, true
+	}
+}
+
+// follows reports whether some records go on where others end.
+func follows(records, more []session.Decoded) bool {
+	return len(records) > 0 && len(more) > 0 && more[0].Raw.StreamSeq == records[len(records)-1].Raw.StreamSeq+1
+}
+
+// waits adds who waits for these records, if anybody does.
+func (t taken) waits(others []chan struct{}) []chan struct{} {
+	if t.applied == nil {
+		return others
+	}
+	return append(others, t.applied)
+}
+
+// give applies records and tells who waits for them. What follows a gap is not applied.
+func (in *intake) give(records []session.Decoded, waiting []chan struct{}) {
+	if in.err != nil {
+		return
+	}
+	if in.err = in.apply(records); in.err != nil {
+		close(in.failed)
+		return
+	}
+	for _, applied := range waiting {
+		close(applied)
 	}
 }

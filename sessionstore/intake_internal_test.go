@@ -2,6 +2,7 @@ package sessionstore
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,5 +74,50 @@ func TestIntakeAppliesNothingAfterAFailure(t *testing.T) {
 		if calls != 1 {
 			t.Errorf("records were applied %d times, once was enough to know", calls)
 		}
+	}
+}
+
+// What a feed gives again is not joined to what it was given before: the store passes
+// over it only at the beginning of what it applies.
+func TestIntakeJoinsOnlyWhatFollows(t *testing.T) {
+	t.Parallel()
+	var got [][]uint64
+	begun, goOn := make(chan struct{}), make(chan struct{})
+	in := newIntake(func(records []session.Decoded) error {
+		if len(got) == 0 {
+			close(begun)
+			<-goOn
+		}
+		var seqs []uint64
+		for _, d := range records {
+			seqs = append(seqs, d.Raw.StreamSeq)
+		}
+		got = append(got, seqs)
+		return nil
+	})
+	give := func(from, n uint64) {
+		t.Helper()
+		if err := in.take(recordsAt(from, n), false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	give(1, 2)
+	<-begun
+	go close(goOn)
+	for _, from := range []uint64{3, 5, 4, 6, 6, 8} { // 4 and the second 6 come again
+		give(from, 2)
+	}
+	if err := in.close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, seqs := range got {
+		for i := range seqs {
+			if i > 0 && seqs[i] != seqs[i-1]+1 {
+				t.Errorf("%v was applied as one", seqs)
+			}
+		}
+	}
+	if n := len(slices.Concat(got...)); n != 14 {
+		t.Errorf("%d records were applied, want all 14", n)
 	}
 }
