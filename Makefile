@@ -26,16 +26,19 @@ TIMED := cmd/entail chaos internal/scenario
 # Takes root and programs that make test does not: see confined.
 CONFINED := internal/confined
 
+# Tests that build others with a rule taken out, which must fail then: see guards.
+GUARDS := ^TestRules.*AreGuarded$$
+
 # Many tests wait for time to pass, so more packages than processors run at once;
 # the three that take longest begin first.
 test: ## run every test
-	$(GO) test -p 4 $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED) $(CONFINED)))$$' | \
+	$(GO) test -p 4 -skip '$(GUARDS)' $(TESTFLAGS) $$($(GO) list $(PKGS) | grep -vE '/($(subst $() ,|,$(TIMED) $(CONFINED)))$$' | \
 		awk '/\/(agent|sandbox|stream)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }')
 	$(GO) test -p 1 $(TESTFLAGS) -skip '^TestChaosRaces' $(addprefix ./,$(TIMED))
 
 # What test leaves out, too; a -skip of TESTFLAGS comes in its place.
 race: ## run the tests under the race detector
-	CGO_ENABLED=1 $(GO) test -race -skip '^Test(ChaosRaces|Confined)' $(TESTFLAGS) $(PKGS)
+	CGO_ENABLED=1 $(GO) test -race -skip '^Test(ChaosRaces|Confined)|$(GUARDS)' $(TESTFLAGS) $(PKGS)
 
 # go test fuzzes one target of one package at a time. The list is of lines
 # "FuzzName" followed by the "ok package" they belong to.
@@ -60,6 +63,15 @@ chaos: ## kill and race for CHAOS_SECONDS (20) each, damage a leader, judge the 
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run TestDamageOfALeader ./coordinator
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run '^TestClusterFaults$$/^F4$$' ./stream
 	CHAOS_SECONDS=$(CHAOS_SECONDS) $(GO) test -count=1 -v -timeout 10m -run '^TestNobodyFencesItselfForALeader$$' ./agent
+
+.PHONY: guards kills
+guards: ## take each rule out and see that its test notices
+	$(GO) test -p 1 -count=1 -timeout 20m -run '$(GUARDS)' $$($(GO) list $(PKGS))
+
+# Each named point once by SIGKILL and once by SIGSTOP takes 28.
+KILLS ?= 1000
+kills: ## stop workers at named and at random moments KILLS (1000) times
+	KILLS=$(KILLS) $(GO) test -count=1 -v -timeout 90m -parallel 4 -tags failpoints -run '^TestKills' ./cmd/worker
 
 .PHONY: confined confined-engine
 confined: ## run the sandbox's tests as other users and in containers (root, runc)

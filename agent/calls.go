@@ -106,7 +106,7 @@ func groupOf(name string) string {
 // only reads, or it comes to the same by its id (SPEC 5.9).
 func (f Facts) repeatable(c session.Call) bool {
 	t, known := toolOf(c.Name)
-	return known && !t.effect
+	return known && (!t.effect || runsAgain)
 }
 
 // background reports whether a delegating call does not wait for its child.

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/entail-fleet/entail/internal/failpoint"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -28,7 +29,8 @@ type driver struct {
 	beat       *beat // of the claim it holds
 	epoch      uint64
 	settled    session.Seq
-	undisposed string // why what the open turn held could not be given up
+	lapses     time.Time // when another driver's sign of life lapses, as seen last
+	undisposed string    // why what the open turn held could not be given up
 
 	mu    sync.Mutex // guards what follows: calls of a step run beside each other
 	began map[session.Seq]time.Time
@@ -53,6 +55,16 @@ var (
 
 // ErrAborted says that a worker was told to end what runs, wherever it is.
 var ErrAborted = errors.New("the worker was aborted: what ran was ended where it was")
+
+// busyError is errBusy with when the other driver's last sign of life lapses, by the
+// server's clock.
+type busyError struct{ lapses time.Time }
+
+// Error implements error.
+func (e *busyError) Error() string { return errBusy.Error() }
+
+// Is reports that e is errBusy.
+func (e *busyError) Is(target error) bool { return target == errBusy }
 
 // drive drives the session until there is nothing to do for anybody. An error
 // says why it was left earlier.
@@ -106,7 +118,7 @@ func (d *driver) perform(ctx context.Context, f Facts, a Action) error {
 	case Settle:
 		return d.settle(ctx, f.State)
 	case Busy:
-		return errBusy
+		return &busyError{d.lapses}
 	case Lost:
 		return errLost
 	default:
@@ -126,7 +138,7 @@ func (d *driver) facts(ctx context.Context) (Facts, error) {
 		},
 	}
 	if d.epoch == 0 && s.Open != nil && !s.Open.Parked {
-		workers, err := d.worker.pulse.workers(ctx)
+		workers, lapses, err := d.worker.pulse.workers(ctx)
 		if err != nil {
 			return Facts{}, err
 		}
@@ -135,6 +147,7 @@ func (d *driver) facts(ctx context.Context) (Facts, error) {
 		if !f.Self.Live {
 			return f, quarantine(s, events, workers)
 		}
+		d.lapses = lapses[s.Claim.Worker]
 	}
 	return f, nil
 }
@@ -144,6 +157,8 @@ func (d *driver) facts(ctx context.Context) (Facts, error) {
 func (d *driver) write(ctx context.Context, f Facts, record []session.Payload) error {
 	claim, claims := record[0].(*session.Claim)
 	epoch := d.epoch
+	stop := stops(f.State, record)
+	failpoint.Reach("before-" + stop)
 	if claims {
 		if err := d.worker.suits(f.State); err != nil {
 			return err
@@ -167,10 +182,25 @@ func (d *driver) write(ctx context.Context, f Facts, record []session.Payload) e
 			return err
 		}
 	}
+	failpoint.Reach("after-" + stop)
 	if slices.ContainsFunc(record, is[*session.TurnEnd]) {
 		d.undisposed = ""
 	}
 	return nil
+}
+
+// stops names the point in front of which and behind which a test may stop a driver that
+// writes a record.
+func stops(s session.State, record []session.Payload) string {
+	switch {
+	case slices.ContainsFunc(record, is[*session.TurnEnd]) && s.Header.IsChild():
+		return "end"
+	case slices.ContainsFunc(record, is[*session.TurnPark]):
+		return "park"
+	case is[*session.Claim](record[0]):
+		return "claim"
+	}
+	return ""
 }
 
 // rests reports whether a record leaves the turn to wait or ends it.

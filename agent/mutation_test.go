@@ -22,6 +22,7 @@ func TestRulesOfWorkersAreGuarded(t *testing.T) {
 		"mutate_offers":   "TestSPEC7_9_OnlyWhatIsOffered",
 		"mutate_clothes":  "TestSPEC5_8_OtherClothesAreTheSameCall",
 		"mutate_failures": "TestC4_FailuresAreNoDenials",
+		"mutate_rerun":    "TestE1_CrashInsideAnEffect",
 	}
 	// Where a guard is that starts a worker's program.
 	elsewhere := map[string]string{"mutate_drain": "../cmd/worker"}

@@ -337,10 +337,14 @@ func (l *lease) close() {
 }
 
 // workers returns who is alive, by name.
-func (p *pulse) workers(ctx context.Context) (map[string]client.Alive, error) {
-	values, err := p.log.Liveness().All(ctx)
+func (p *pulse) workers(ctx context.Context) (_ map[string]client.Alive, lapses map[string]time.Time, err error) {
+	listed, err := p.log.Liveness().List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return client.ReadAlive(values), nil
+	values, lapses := make(map[string][]byte, len(listed)), make(map[string]time.Time, len(listed))
+	for worker, s := range listed {
+		values[worker], lapses[worker] = s.Value, s.Time.Add(p.lease)
+	}
+	return client.ReadAlive(values), lapses, nil
 }

@@ -67,7 +67,15 @@ func (b *putBack) unsuited(deliveries uint64, took time.Duration) time.Duration 
 }
 
 // busy is for a session that somebody drives: should its driver die, its hint is
-// what finds it first.
-func (b *putBack) busy(deliveries uint64) time.Duration {
-	return b.away(time.Now(), deliveries, 0, b.lease, rand.Float64()) //nolint:gosec // spreads load, guards nothing
+// what finds it first. So it comes back when the last sign of life lapses that was
+// seen of the driver, by the server's clock: a clock that differs makes it come early,
+// and again, or late by a lease at most.
+func (b *putBack) busy(deliveries uint64, lapses time.Time) time.Duration {
+	now, chance := time.Now(), rand.Float64() //nolint:gosec // spreads load, guards nothing
+	if lapses.IsZero() {
+		return b.away(now, deliveries, 0, b.lease, chance)
+	}
+	const least, spread, even = 50 * time.Millisecond, 100 * time.Millisecond, 0.5
+	away := min(max(lapses.Sub(now), 0)+least, b.lease)
+	return b.paced(now, away, 0, even) + time.Duration(chance*float64(spread))
 }

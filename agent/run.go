@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/entail-fleet/entail/client"
+	"github.com/entail-fleet/entail/internal/failpoint"
 	"github.com/entail-fleet/entail/policy"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
@@ -37,11 +38,13 @@ func (d *driver) decide(ctx context.Context, f Facts, ids []session.CallID) erro
 		if len(v.delegations) > 0 {
 			return d.delegate(ctx, f, v.delegations)
 		}
+		failpoint.Reach("before-decision")
 		return d.append(ctx, d.exactly(f, "decide", d.epoch, v.events))
 	})
 	if err != nil || len(v.launches) == 0 {
 		return err
 	}
+	failpoint.Reach("after-decision")
 	return d.launch(ctx, f, v.launches)
 }
 
@@ -82,11 +85,14 @@ func (d *driver) run(ctx, running context.Context, f Facts, l launch) error {
 	if err != nil {
 		return err
 	}
+	failpoint.Reach("after-effect")
 	open := func(s session.State) bool {
 		c, ok := s.Call(l.call.ID)
 		return ok && c.State == session.CallAllowed
 	}
-	return d.append(ctx, d.whileMine("result", open, []session.Payload{result}))
+	err = d.append(ctx, d.whileMine("result", open, []session.Payload{result}))
+	failpoint.Reach("after-result")
+	return err
 }
 
 // carry runs one call where it belongs: behind the fence, or at a coordinator.

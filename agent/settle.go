@@ -8,6 +8,7 @@ import (
 
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/delay"
+	"github.com/entail-fleet/entail/internal/failpoint"
 	"github.com/entail-fleet/entail/session"
 )
 
@@ -24,6 +25,7 @@ func (d *driver) settle(ctx context.Context, s session.State) error {
 		return d.untold(err)
 	}
 	defer done()
+	failpoint.Reach("before-notice")
 	wait := firstWait
 	for !told(parent, s) {
 		if wait > lastWait {
@@ -44,6 +46,7 @@ func (d *driver) settle(ctx context.Context, s session.State) error {
 		}
 		wait *= 2
 	}
+	failpoint.Reach("after-notice")
 	d.settled = s.Next
 	return nil
 }

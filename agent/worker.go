@@ -13,6 +13,7 @@ import (
 	"github.com/entail-fleet/entail/agent/model"
 	"github.com/entail-fleet/entail/client"
 	"github.com/entail-fleet/entail/internal/delay"
+	"github.com/entail-fleet/entail/internal/failpoint"
 	"github.com/entail-fleet/entail/sandbox"
 	"github.com/entail-fleet/entail/session"
 	"github.com/entail-fleet/entail/stream"
@@ -279,12 +280,13 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 	waits := false
 	switch {
 	case err == nil && done:
+		failpoint.Reach("before-ack")
 		err = h.Ack(ctx)
 	case quarantined(err):
 		log.Error("session is quarantined", slog.Any("error", err))
 		err = h.Ack(ctx)
 	case err == nil, errors.Is(err, errBusy), errors.Is(err, errLost):
-		err = h.Later(w.putBack.busy(h.Deliveries))
+		err = h.Later(w.putBack.busy(h.Deliveries, lapsesOf(err)))
 	case errors.Is(err, errDraining), errors.Is(err, ErrAborted):
 		err = h.Later(0)
 	default:
@@ -297,6 +299,15 @@ func (w *Worker) handle(ctx context.Context, h *stream.Hint) {
 	if err != nil {
 		log.Warn("hint is left to run out", slog.Any("error", err))
 	}
+}
+
+// lapsesOf is when the driver that is in the way may be taken for dead; zero if that is
+// not known.
+func lapsesOf(err error) time.Time {
+	if busy, ok := errors.AsType[*busyError](err); ok {
+		return busy.lapses
+	}
+	return time.Time{}
 }
 
 // postpone puts back the hint of a session that cannot be driven now, and says why

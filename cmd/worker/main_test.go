@@ -196,8 +196,15 @@ func (f *fleet) started(flags ...string) *exec.Cmd {
 // startedAs runs a worker until it is ready.
 func (f *fleet) startedAs(name string, flags ...string) *exec.Cmd {
 	f.t.Helper()
+	return f.startedWith(nil, name, flags...)
+}
+
+// startedWith is startedAs with more in the environment.
+func (f *fleet) startedWith(env []string, name string, flags ...string) *exec.Cmd {
+	f.t.Helper()
 	name += ".json"
 	cmd := f.command(append([]string{"-credentials", name, "-log-level", "INFO"}, flags...)...)
+	cmd.Env = append(cmd.Env, env...)
 	text, err := os.ReadFile(f.key(name))
 	f.must(err)
 	f.must(os.WriteFile(filepath.Join(f.work, name), text, 0o600)) // named from where the worker runs

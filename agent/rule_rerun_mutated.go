@@ -1,0 +1,5 @@
+//go:build mutate_rerun
+
+package agent
+
+const runsAgain = true

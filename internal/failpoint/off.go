@@ -1,0 +1,6 @@
+//go:build !failpoints
+
+package failpoint
+
+// Reach does nothing in this build.
+func Reach(string) {}
