@@ -16,7 +16,7 @@ import (
 )
 
 // composedTrees is how many trees TestComposedTreesAreClean grows.
-const composedTrees = "200"
+const composedTrees = "500"
 
 // grove grows trees with the rules that the deployment itself uses.
 type grove struct {

@@ -1,5 +1,5 @@
 // Package verify checks the invariants of SPEC 9 on the raw records of a
-// deployment or of an export: I1 to I6, I9, I11 and I12.
+// deployment or of an export: I1 to I7, I9, I11 and I12.
 //
 // It is a second opinion. Of the project it imports package session, and of that
 // only the codec: how a record is cut into events, how links are computed and
@@ -11,7 +11,7 @@
 // # What a finding is
 //
 // A [Finding] names the invariant, the clause, the session, the seq and the
-// stream sequence. Besides the eight invariants there is one kind of finding
+// stream sequence. Besides the invariants there is one kind of finding
 // called [Log]: a session that cannot be followed to its end by SPEC 1.4.
 //
 // A turn record that the log does not allow is void, which is no violation: one

@@ -53,7 +53,12 @@ func (w *walker) event(e session.Event, p at) {
 		if d.Ask != "" {
 			w.answer(d.Ask, session.Unavailable, p)
 		}
+	case *session.UserMessage:
+		w.message(d, p)
+	case *session.Consumed:
+		w.consume(d, p)
 	case *session.End:
+		w.cancelled(d, p)
 		w.st.ended = true
 	}
 	w.st.next, w.st.link = e.Seq+1, e.Link

@@ -182,7 +182,7 @@ func TestEventsAloneAreCheckedForI1AndI12(t *testing.T) {
 				t.Errorf("checked: %s", diff)
 			}
 			const why = ": the export has no records file"
-			want := []string{"I2" + why, "I3" + why, "I4" + why, "I5" + why, "I6" + why, "I9: no mirror was given", "I11" + why}
+			want := []string{"I2" + why, "I3" + why, "I4" + why, "I5" + why, "I6" + why, "I7" + why, "I9: no mirror was given", "I11" + why}
 			if diff := cmp.Diff(want, r.NotChecked); diff != "" {
 				t.Errorf("not checked: %s", diff)
 			}

@@ -45,7 +45,7 @@ func TestFault(t *testing.T) {
 }
 
 func allFaults() []fault {
-	return slices.Concat(faultsOfPolicy(), faultsOfBatch(), faultsOfChild(), faultsOfDecision(), faultsOfEffect(),
+	return slices.Concat(faultsOfPolicy(), faultsOfBatch(), faultsOfChild(), faultsOfDecision(), faultsOfInbox(), faultsOfEffect(),
 		faultsOfMirror(), faultsOfLink(), faultsOfWidth(), faultsOfLog())
 }
 
@@ -353,6 +353,86 @@ func faultsOfDecision() []fault {
 			r.turn(g)
 			return where{"5.6", r, at}
 		}, nil},
+	}
+}
+
+func faultsOfInbox() []fault {
+	say := func(id string, kind session.MessageKind) *session.UserMessage {
+		m := prompt()
+		m.ID, m.Source.Kind = id, kind
+		return m
+	}
+	// wrong opens a turn, has a second message come and writes what says of it, with the
+	// seqs of the two.
+	wrong := func(clause string, says func(first, second session.Seq) []session.Payload) func(*deployment) where {
+		return func(d *deployment) where {
+			r := d.root()
+			first := r.next - 1
+			r.open()
+			second := r.next
+			r.write(session.ClassInbox, say("m2", session.FromUser))
+			r.close()
+			at := r.next
+			events := says(first, second)
+			r.turn(events...)
+			r.turn(&session.Claim{Epoch: r.epoch + 1, Worker: "w1", Incarnation: "i1", Cause: session.CauseStart})
+			return where{clause, r, at + session.Seq(len(events)) - 1}
+		}
+	}
+	took := func(seqs ...session.Seq) session.Payload { return &session.Consumed{Turn: 1, Seqs: seqs} }
+	end := func(seqs ...session.Seq) session.Payload {
+		return &session.End{Outcome: session.OutcomeCancelled, Cancelled: seqs}
+	}
+	return []fault{
+		{"a message consumed twice", "I7", wrong("7.2", func(first, _ session.Seq) []session.Payload { return []session.Payload{took(first), took(first)} }), nil},
+		{"an event consumed that is no message", "I7", wrong("7.2", func(first, _ session.Seq) []session.Payload { return []session.Payload{took(first - 1)} }), nil},
+		{"a message that overtakes another", "I7", wrong("7.2", func(_, second session.Seq) []session.Payload { return []session.Payload{took(second)} }), nil},
+		{"an end that leaves messages", "I7", func(d *deployment) where {
+			r := d.root()
+			r.open()
+			r.close()
+			at := r.next
+			r.write(session.ClassInbox, end())
+			return where{"7.4", r, at}
+		}, nil},
+		{"an end that cancels what was read", "I7", func(d *deployment) where {
+			r := d.root()
+			first := r.next - 1
+			r.open()
+			r.turn(took(first))
+			r.close()
+			at := r.next
+			r.write(session.ClassInbox, end(first))
+			return where{"7.4", r, at}
+		}, nil},
+	}
+}
+
+// Messages that are consumed in order, a notice that overtakes one, an end that names what
+// was left, and what comes after it are as they must be.
+func TestInboxesThatAreReadAreClean(t *testing.T) {
+	t.Parallel()
+	d := newDeployment(t)
+	r := d.root()
+	first := r.next - 1
+	r.open()
+	message := func(id string, kind session.MessageKind) session.Seq {
+		m := prompt()
+		m.ID, m.Source.Kind = id, kind
+		if kind != session.FromUser {
+			m.Source.SenderSessionID, m.Source.Form, m.Source.Turn, m.Source.Outcome = r.header.ID, "notice", 1, "completed"
+		}
+		r.write(session.ClassInbox, m)
+		return r.next - 1
+	}
+	second, notice, left := message("m2", session.FromUser), message("m3", session.FromSettled), message("m4", session.FromUser)
+	r.turn(&session.Consumed{Turn: 1, Seqs: []session.Seq{first}})
+	r.turn(&session.Consumed{Turn: 1, Seqs: []session.Seq{notice}}, &session.Consumed{Turn: 1, Seqs: []session.Seq{second}})
+	r.close()
+	r.turn(&session.End{Outcome: session.OutcomeCancelled, Cancelled: []session.Seq{left}})
+	message("m5", session.FromReport)
+	if rep := runOn(t, d, verify.Options{Mirror: d.mirror(), AtRest: true}); len(rep.Findings) != 0 {
+		t.Errorf("findings: %v", rep.Findings)
 	}
 }
 
@@ -701,7 +781,7 @@ func faultsOfLog() []fault {
 // wants TestFault to fail on that check's faults and on no others.
 func TestFaultIsMissedWithoutItsCheck(t *testing.T) {
 	t.Parallel()
-	for _, id := range []string{"i1", "i2", "i3", "i4", "i5", "i9", "i11", "i12"} {
+	for _, id := range []string{"i1", "i2", "i3", "i4", "i5", "i6", "i7", "i9", "i11", "i12"} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-vet=off", "-tags", "mutate_verify_"+id, "-run", "^TestFault$", ".").CombinedOutput()

@@ -164,6 +164,7 @@ func checks() []check {
 		{"I4", checkI4},
 		{"I5", checkI5},
 		{"I6", checkI6},
+		{"I7", checkI7},
 		{"I9", checkI9},
 		{"I11", checkI11},
 		{"I12", checkI12},

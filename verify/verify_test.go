@@ -272,7 +272,7 @@ func TestWithoutAMirrorI9IsNotChecked(t *testing.T) {
 	if diff := cmp.Diff([]string{"I9: no mirror was given"}, r.NotChecked); diff != "" {
 		t.Errorf("not checked: %s", diff)
 	}
-	if diff := cmp.Diff([]string{"I1", "I2", "I3", "I4", "I5", "I6", "I11", "I12"}, r.Checked); diff != "" {
+	if diff := cmp.Diff([]string{"I1", "I2", "I3", "I4", "I5", "I6", "I7", "I11", "I12"}, r.Checked); diff != "" {
 		t.Errorf("checked: %s", diff)
 	}
 	b, err := json.Marshal(r)

@@ -18,6 +18,7 @@ type state struct {
 
 	turn, step, ended bool
 	calls             map[session.CallID]call // of the open step
+	inbox             []unread                // never changed in place: a suspect keeps the one before it
 }
 
 // walker follows one session's records and says which are its log.

@@ -102,7 +102,9 @@ sessions:
 	r.kill9(t)
 	upIn(t, r.dir)
 	child := idle(helper, 2)
-	again := func() []string { return slices.DeleteFunc(w.taken(helper), func(s string) bool { return s == "start" }) }
+	again := func() []string {
+		return slices.DeleteFunc(w.taken(helper), func(s string) bool { return s == "start" })
+	}
 	want := []string{"message one", "message two", "message three"}
 	if got := again(); !slices.Equal(got, want) {
 		t.Errorf("the child took %q, want %q", got, want)

@@ -1,0 +1,5 @@
+//go:build mutate_verify_i7
+
+package verify
+
+const checkI7 = false
