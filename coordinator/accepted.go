@@ -61,7 +61,7 @@ func (c *Coordinator) accepted(ctx context.Context, v session.View, id string) (
 // sender would take its own for done (SPEC 1.10). Looking the other one up may have
 // failed with err.
 func sameRequest(v session.View, was, request session.Payload, err error) error {
-	if err != nil || reflect.DeepEqual(was, request) {
+	if err != nil || !idsTaken || reflect.DeepEqual(was, request) {
 		return err
 	}
 	id := v.State.Header.ID

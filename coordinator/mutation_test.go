@@ -12,6 +12,7 @@ func TestRulesAreGuarded(t *testing.T) {
 	t.Parallel()
 	for tag, guard := range map[string]struct{ pkg, test string }{
 		"mutate_stale": {".", "TestSPEC5_6_AnAnswerAfterASwitchDoesNotCount"},
+		"mutate_ids":   {".", "TestSPEC7_2_SendersAtOnceAgreeOnAnID"},
 		"mutate_relay": {"../agent", "TestSPEC7_6_WhoMaySpeakToWhom"},
 	} {
 		t.Run(tag, func(t *testing.T) {

@@ -1,0 +1,5 @@
+//go:build mutate_ids
+
+package coordinator
+
+const idsTaken = false
