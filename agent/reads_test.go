@@ -141,7 +141,7 @@ func TestARecordIsReadOnce(t *testing.T) {
 	var script strings.Builder
 	script.WriteString("sessions:\n  root:\n")
 	for i := range children {
-		fmt.Fprintf(&script, "    - calls: [{id: d, tool: delegate, args: {kind: spawn, label: c%d, prompt: p}}]\n%s", i, steps(11))
+		fmt.Fprintf(&script, "    - calls: [{id: d, tool: delegate, args: {kind: spawn, label: c%d, prompt: p}}]\n%s", i, steps(12))
 	}
 	script.WriteString("    - text: done\n")
 	for i := range children {
@@ -151,7 +151,7 @@ func TestARecordIsReadOnce(t *testing.T) {
 	w.work("w1", 2, change)
 	id := w.root(script.String())
 	for i := range messages {
-		w.until(id, "further on", func(s session.State) bool { return s.Steps > 11*i })
+		w.until(id, "further on", func(s session.State) bool { return s.Steps > 12*i })
 		w.send(id, "go on")
 	}
 	s := w.idle(id)
